@@ -13,7 +13,6 @@ from __future__ import annotations
 import argparse
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,20 +25,25 @@ from sfumato._random import RandomSource
 from sfumato.data import UserDataset, from_arrays
 from sfumato.federated import FedAvg, FedEmb
 from sfumato.federated.fedavg import FederatedPlan
+from sfumato.training import RoundContext
 
 PEOPLE, PUBLIC, FEATURES, DIMENSION = 4600, 600, 512, 32
-COSINES = {"loss": "cosine", "loss_scale": 20.0, "local_epochs": 1, "batch_size": 64, "learning_rate": 0.05}
-GROUPS = FedEmb(clients_per_round=64, users_per_client=16, head_start="means", noise_multiplier=1.0, **COSINES)
+COSINES = {
+    "client.loss": "cosine",
+    "client.loss.scale": 20.0,
+    "client.epochs": 1,
+    "client.batch_size": 64,
+    "client.learning_rate": 0.05,
+}
+GROUPS = FedEmb(cohort={"size": 64, "users_per_client": 16}, client={"head": {"start": "means"}}, noise=1.0, **COSINES)
 ALONE = FedEmb(
-    clients_per_round=1024,
-    users_per_client=1,
-    negatives_per_client=16,
-    head_start="means",
-    noise_multiplier=1.0,
+    cohort={"size": 1024, "users_per_client": 1},
+    client={"negatives": 16, "head": {"start": "means"}},
+    noise=1.0,
     **COSINES,
 )
-SHARED = FedAvg(clients_per_round=256, noise_multiplier=1.0, **COSINES)
-CONVOLUTIONS = FedEmb(clients_per_round=32, users_per_client=2, local_epochs=1, batch_size=16, noise_multiplier=1.0)
+SHARED = FedAvg(cohort=256, noise=1.0, **COSINES)
+CONVOLUTIONS = FedEmb(cohort={"size": 32, "users_per_client": 2}, client={"epochs": 1, "batch_size": 16}, noise=1.0)
 AT_ONCE = {"one by one": 1, "32 at once": 32, "64 at once": 64, "256 at once": 256}
 
 
@@ -69,12 +73,12 @@ def rounds(
     beside = {} if public is None else {"negatives": plan.negatives_of(public, users)}  # pyright: ignore[reportAttributeAccessIssue]
     contribution = plan.contribution(model(), users, "cpu", 0, **beside)
     private_sum, source = plan.private_sum(len(users)), RandomSource.from_seed(0)
-    rate = plan.clients_per_round * plan.users_per_client / len(users)
+    rate = plan.cohort.size * plan.cohort.users_per_client / len(users)
     present = np.flatnonzero(np.random.default_rng(0).random(len(users)) < rate)
     cohort = private_sum.grouping.group(present, 0, source)
 
     def one() -> None:
-        contribution.clipped_sum(contribution.trained.initial, cohort, 0, plan.bound, 1.0, source, None)
+        contribution.clipped_sum(RoundContext(contribution.trained.initial, cohort, 0, plan.clipping, 1.0, source))
 
     return one
 
@@ -96,7 +100,7 @@ def main() -> None:
     rows: list[Row] = []
     for name, (plan, model, users, negatives) in cases.items():
         jobs = {
-            told: rounds(replace(plan, clients_at_once=count), model, users, negatives)
+            told: rounds(plan.replace(client={"at_once": count}), model, users, negatives)
             for told, count in AT_ONCE.items()
         }
         times = {told: 1e3 * each for told, each in seconds(jobs, 2 if arguments.quick else 9).items()}

@@ -33,7 +33,7 @@ from rows import Row, shown
 
 from sfumato._random import RandomSource
 from sfumato.accounting import Participation, strategies
-from sfumato.sampling import MinSeparationSampling
+from sfumato.sampling import MinSeparation
 
 OURS, INDEPENDENT = "sfumato", "independent"
 PEER_KINDS = {"jax-privacy": ("banded", "BLT"), "opake": ("banded", "BLT", "BISR")}
@@ -181,8 +181,8 @@ def cohorts(quick: bool) -> list[Row]:
     rounds, resumed = (50, 20) if quick else (400, 200)
     source = RandomSource.from_os()
 
-    def plan(population: int) -> MinSeparationSampling:
-        return MinSeparationSampling(size=COHORT, population=population, min_separation=RESTING, rounds=rounds)
+    def plan(population: int) -> MinSeparation:
+        return MinSeparation(size=COHORT, population=population, min_separation=RESTING, rounds=rounds)
 
     plans = {population: plan(population) for population in populations}
     times: dict[int, list[float]] = {population: [] for population in populations}

@@ -27,11 +27,12 @@ from rows import Row, seconds, shown
 from torch import Tensor, nn
 
 from sfumato._random import RandomSource
-from sfumato.clipping import ConstantClipNorm
+from sfumato.clipping import Flat
 from sfumato.data import UserDataset, from_arrays
 from sfumato.federated import FedRecon
 from sfumato.models import recommender
 from sfumato.sampling import Cohort
+from sfumato.training import RoundContext
 
 ITEMS, FACTORS = 3706, 50
 UPDATED, SERVED, FASTER = 2000.0, 5000.0, 20.0  # users a second, people a second, times the loop
@@ -51,16 +52,16 @@ def plan(at_once: int) -> FedRecon:
     """The paper's local work."""
     return FedRecon(
         rounds=1,
-        clip_norm=1.0,
-        noise_multiplier=0.0,
-        clients_per_round=at_once,
-        clients_at_once=at_once,
-        batch_size=BATCH,
-        learning_rate=UPDATING,
-        max_examples=BATCH * STEPS,
-        reconstruction_steps=STEPS,
-        reconstruction_batch_size=BATCH,
-        reconstruction_learning_rate=REBUILDING,
+        clipping=1.0,
+        noise=0.0,
+        cohort=at_once,
+        client={
+            "at_once": at_once,
+            "batch_size": BATCH,
+            "learning_rate": UPDATING,
+            "max_examples": BATCH * STEPS,
+            "local": {"steps": STEPS, "batch_size": BATCH, "learning_rate": REBUILDING},
+        },
     )
 
 
@@ -68,13 +69,13 @@ def ours(data: UserDataset, at_once: int) -> Callable[[], None]:
     """A round of everybody."""
     model = recommender("matrix_factorization", ITEMS, factors=FACTORS)
     contribution = plan(at_once).contribution(model, data, "cpu", 0)
-    cohort, bound = Cohort.of_single_units(np.arange(len(data))), ConstantClipNorm(clip_norm=1.0)
+    cohort, bound = Cohort.of_single_units(np.arange(len(data))), Flat(norm=1.0)
     theta, source = contribution.trained.initial, RandomSource.from_seed(0)
     total: Tensor | None = None
 
     def one() -> None:
         nonlocal total
-        share = contribution.clipped_sum(theta, cohort, 0, bound, 1.0, source, total)
+        share = contribution.clipped_sum(RoundContext(theta, cohort, 0, bound, 1.0, source, total))
         total = share.total
 
     return one

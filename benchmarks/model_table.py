@@ -67,7 +67,7 @@ def loop(one: Architecture, model: nn.Module) -> None:
     """Two private steps of a loop of one's own."""
     inputs, targets = one.batch()
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.01)
-    plan = DPSGD(steps=2, batch_size=EXAMPLES, micro_batch=2, noise_multiplier=1.0, seed=0)
+    plan = DPSGD(steps=2, cohort=EXAMPLES, examples={"micro_batch": 2}, noise=1.0, seed=0)
     with plan.open(model, optimizer, TensorDataset(*inputs, targets)) as private:
         for *some, wanted in private:
             private.backward(one.losses(model, tuple(some), wanted))

@@ -28,6 +28,7 @@ from sfumato import data, models
 from sfumato._random import RandomSource
 from sfumato.federated import FedEmb
 from sfumato.federated.contribution import LocalContribution
+from sfumato.training import RoundContext
 from sfumato.training.frozen_features import PrefixCache, cut_for
 
 PEOPLE, EACH, SIDE = 512, 2, 112
@@ -67,7 +68,7 @@ def measured(told: str, spec: str, rank: int, users: data.UserDataset, folder: P
     if rank:
         models.add_lora(model, rank=rank, layers=r"features\.12", generator=torch.Generator().manual_seed(0))
     plan = FedEmb(
-        clients_per_round=len(users) // 8, users_per_client=8, local_epochs=1, noise_multiplier=1.0, trainable=spec
+        cohort={"size": len(users) // 8, "users_per_client": 8}, client={"epochs": 1}, noise=1.0, trainable=spec
     )
     start = time.perf_counter()
     halves = cut_for(model, spec, users, "cpu")
@@ -84,7 +85,7 @@ def measured(told: str, spec: str, rank: int, users: data.UserDataset, folder: P
     def one(contribution: LocalContribution) -> tuple[torch.Tensor, float]:
         begun = time.perf_counter()
         share = contribution.clipped_sum(
-            contribution.trained.initial.clone(), cohort, 0, private_sum.bound, 1.0, source, None
+            RoundContext(contribution.trained.initial.clone(), cohort, 0, private_sum.bound, 1.0, source)
         )
         return share.total, time.perf_counter() - begun
 

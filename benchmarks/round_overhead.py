@@ -22,7 +22,7 @@ import torch
 from sfumato import data, models
 from sfumato._random import RandomSource
 from sfumato.federated import FedAvg
-from sfumato.training import Cadence
+from sfumato.training import Cadence, RoundContext, RunOptions
 
 GOAL = 1.05
 
@@ -57,13 +57,17 @@ def measure(name: str, plan: FedAvg, model: torch.nn.Module, users: data.UserDat
     made: list[Alternating] = []
 
     def make(parameters: list[torch.nn.Parameter]) -> Alternating:
-        made.append(Alternating(parameters, lambda: twin.clipped_sum(theta, cohort, 0, plan.bound, None, source, None)))
+        made.append(
+            Alternating(
+                parameters, lambda: twin.clipped_sum(RoundContext(theta, cohort, 0, plan.clipping, None, source))
+            )
+        )
         return made[0]
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         cadence = Cadence(checkpoint_every=1)
-        plan.fit(model, users, out=Path(folder) / "run", server_optimizer=make, cadence=cadence)
+        plan.fit(model, users, out=Path(folder) / "run", options=RunOptions(optimizer=make, **vars(cadence)))
     private = 1000 * statistics.median(made[0].private[1:])
     plain = 1000 * statistics.median(made[0].plain[1:])
     return {
@@ -94,9 +98,9 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rounds = 6 if options.quick else 20
-    common = {"noise_multiplier": 1.0, "max_examples": None, "momentum": 0.0, "rounds": rounds}
-    lenet = FedAvg(clients_per_round=32, batch_size=32, **common)
-    linear = FedAvg(clients_per_round=500, batch_size=10, clients_at_once=500, **common)
+    common = {"noise.noise_multiplier": 1.0, "client.max_examples": None, "client.momentum": 0.0, "rounds": rounds}
+    lenet = FedAvg(cohort=32, client={"batch_size": 32}, **common)
+    linear = FedAvg(cohort=500, client={"batch_size": 10, "at_once": 500}, **common)
     rows = [
         measure("LeNet, 32 clients × 64", lenet, models.lenet(), people(32, 64), rounds),
         measure("linear, 500 clients × 20", linear, torch.nn.Flatten(), people(500, 20), rounds),

@@ -91,8 +91,8 @@ def cases(folder: Path) -> dict[str, Callable[[], Any]]:
             np.zeros((64, 4), np.float32) + np.arange(64)[:, None], np.arange(64) % 2, num_classes=2
         )
 
-    fedemb = FedEmb(rounds=1, clients_per_round=2, noise_multiplier=1.0, seed=1)
-    dpsgd = DPSGD(steps=2, batch_size=8, noise_multiplier=1.0, seed=1)
+    fedemb = FedEmb(rounds=1, cohort=2, noise=1.0, seed=1)
+    dpsgd = DPSGD(steps=2, cohort=8, noise=1.0, seed=1)
     train = ("--rounds", 1, "--clients-per-round", 2, "--noise-multiplier", 1, "--seed", 1, "--model", "lenet")
     randomize = ("labeldp", "randomize", folder / "clicks.csv", "--label", "click", "--epsilon", 1, "--classes", 0, 1)
     randomize += ("--total-epsilon", 10)

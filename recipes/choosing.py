@@ -19,7 +19,7 @@ from torch import nn
 from sfumato._files import write_json
 from sfumato.data import UserDataset
 from sfumato.federated import Verification
-from sfumato.training import TrainingPlan
+from sfumato.training import RunOptions, TrainingPlan
 
 FAR = 1e-3
 
@@ -74,7 +74,9 @@ def run(choice: Choice, name: str, seed: int, train: UserDataset, validation: Us
     task, negatives = Verification(fars=(FAR,)), negatives_for(plan, choice.negatives)
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "run"
-        result = plan.fit(choice.model(), train, out=out, test=validation, task=task, negatives=negatives)
+        result = plan.fit(
+            choice.model(), train, out=out, test=validation, options=RunOptions(task=task, negatives=negatives)
+        )
     if not result.finished:
         raise SystemExit(f"stopped in {name}; what was measured before is in choice.json")
     measured = result.evaluation

@@ -18,7 +18,7 @@ from torch import nn
 from sfumato._files import read_json
 from sfumato.central import DPSGD
 from sfumato.data import ExampleDataset
-from sfumato.training import Cadence
+from sfumato.training import RunOptions
 
 DELTA = 1e-5
 
@@ -116,8 +116,7 @@ def fit(
         out=folder,
         resume=(folder / "checkpoint" / "state.safetensors").exists(),
         test=test,
-        prefix_cache=prefix_cache,
-        cadence=Cadence(checkpoint_every=max(10, plan.rounds_for(len(train)) // 10)),
+        options=RunOptions(prefix_cache=prefix_cache, checkpoint_every=max(10, plan.rounds_for(len(train)) // 10)),
     )
 
 

@@ -19,14 +19,14 @@ from torch import nn
 from sfumato._files import read_json
 from sfumato.data import UserDataset
 from sfumato.federated import FedAvg, FedEmb, Verification
-from sfumato.training import Cadence, PrivatePlan, TrainingPlan
+from sfumato.training import PrivatePlan, RunOptions, TrainingPlan
 
 FAR = 1e-3
 
 
 def briefly(plan: TrainingPlan) -> TrainingPlan:
     """Two rounds with few users, to see that it runs."""
-    fewer: dict[str, Any] = {"clients_per_round": 4} if isinstance(plan, FedEmb | FedAvg) else {}
+    fewer: dict[str, Any] = {"cohort.size": 4} if isinstance(plan, FedEmb | FedAvg) else {}
     return dataclasses.replace(plan, rounds=2, **fewer)
 
 
@@ -85,9 +85,12 @@ def cell(recipe: Recipe, method: str, seed: int, folder: Path, quick: bool, data
         resume=(folder / "checkpoint" / "state.safetensors").exists(),
         validation=test,
         test=test,
-        task=Verification(fars=(FAR,)),
-        negatives=negatives_for(plan, recipe.negatives),
-        cadence=Cadence(evaluate_every=max(1, plan.rounds // 4), checkpoint_every=max(10, plan.rounds // 20)),
+        options=RunOptions(
+            task=Verification(fars=(FAR,)),
+            negatives=negatives_for(plan, recipe.negatives),
+            evaluate_every=max(1, plan.rounds // 4),
+            checkpoint_every=max(10, plan.rounds // 20),
+        ),
     )
 
 

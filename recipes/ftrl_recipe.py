@@ -24,7 +24,7 @@ from sfumato._files import read_json, write_json
 from sfumato.data import UserDataset
 from sfumato.federated import FedAvg
 from sfumato.report.plots import COLOURS, save
-from sfumato.training import Cadence, Result
+from sfumato.training import Result, RunOptions
 from sfumato.training.private_plan import prefix_error
 
 PREDICTED = (0.5, 1.0, 2.0, 4.0, 8.0, 20.0)
@@ -123,15 +123,13 @@ class Recipe:
         """
         base = dataclasses.replace(self.plan, **(self.quick if quick else {}))
         if method.noise is None or method.epsilon is None:
-            return dataclasses.replace(
-                base, sampling="min_separation", noise_multiplier=0, server_learning_rate=self.highest_rate
-            )
+            return base.replace(cohort="min_separation", noise=0, server={"learning_rate": self.highest_rate})
         noise = self.noises[method.noise]
-        choices = [dataclasses.replace(base, **noise.fields, parts=parts) for parts in noise.parts]
+        choices = [base.replace(cohort={"parts": parts}, **noise.fields) for parts in noise.parts]
         met = [_calibrated(plan, method.epsilon, population) for plan in choices]
         best = min(met, key=partial(predicted_error, population=population))
         rate = min(self.highest_rate, round(self.rate_times_error / predicted_error(best, population), 3))
-        return dataclasses.replace(best, server_learning_rate=rate, drop_out=method.drop_out)
+        return best.replace(server={"learning_rate": rate}, cohort={"drop_out": method.drop_out})
 
 
 @cache
@@ -142,8 +140,8 @@ def _calibrated(plan: FedAvg, epsilon: float, population: int) -> FedAvg:
 
 def predicted_error(plan: FedAvg, population: int) -> float:
     """Root mean square, over the rounds, of the noise on a coordinate of the sum of all means so far; in clip norms."""
-    error = prefix_error(plan.strategy_for(population), plan.noise_multiplier or 0.0, plan.rounds, "mean")
-    return error / plan.clients_per_round
+    error = prefix_error(plan.strategy_for(population), plan.noise.noise_multiplier or 0.0, plan.rounds, "mean")
+    return error / plan.cohort.size
 
 
 def main(recipe: Recipe) -> None:
@@ -164,7 +162,7 @@ def cell(recipe: Recipe, name: str, seed: int, folder: Path, quick: bool, _: Pat
         out=folder,
         resume=(folder / "checkpoint" / "state.safetensors").exists(),
         test=test if recipe.measure is None else None,
-        cadence=Cadence(checkpoint_every=20),
+        options=RunOptions(checkpoint_every=20),
     )
     if not result.finished:
         sys.exit(f"{name}, seed {seed} was stopped; start again to go on")

@@ -21,7 +21,7 @@ from sfumato._files import read_json, write_json
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.federated import FedAvg
 from sfumato.report.plots import COLOURS, save
-from sfumato.training import Cadence
+from sfumato.training import RunOptions
 from sfumato.training.supervised import measure
 from sfumato.voting import AEDPFL, VotingResult
 from sfumato.voting.multi_party.shares import FIELD
@@ -135,13 +135,15 @@ def average(
     """What federated averaging gives and costs; None where it was stopped."""
     assert isinstance(method.plan, FedAvg)
     plan = dataclasses.replace(
-        method.plan, seed=seed, **({"rounds": 2, "max_examples": 8, "clients_per_round": 5} if quick else {})
+        method.plan, seed=seed, **({"rounds": 2, "client.max_examples": 8, "cohort.size": 5} if quick else {})
     )
     if method.epsilon is None:
-        plan = dataclasses.replace(plan, noise_multiplier=0.0)
+        plan = plan.replace(noise=0.0)
     else:
         plan = plan.calibrate(epsilon=method.epsilon, delta=DELTA, population=len(agents))
-    result = plan.fit(recipe.shared(), agents, out=folder, resume=_begun(folder), cadence=Cadence(checkpoint_every=20))
+    result = plan.fit(
+        recipe.shared(), agents, out=folder, resume=_begun(folder), options=RunOptions(checkpoint_every=20)
+    )
     if not result.finished:
         return None
     weights = sum(parameter.numel() for parameter in result.model.parameters())
@@ -149,7 +151,7 @@ def average(
         "accuracy": measure(result.model, recipe.test())["accuracy"],
         "answers": None,
         "epsilon_votes": None,
-        "kilobytes": weights * WEIGHT_BYTES * plan.rounds * plan.clients_per_round / len(agents) / 1000,
+        "kilobytes": weights * WEIGHT_BYTES * plan.rounds * plan.cohort.size / len(agents) / 1000,
         "epsilon": None if method.epsilon is None else result.statement.epsilon,
         "unit": None if method.epsilon is None else result.statement.unit,
     }

@@ -65,7 +65,7 @@ class Architecture:
 
     def plan(self) -> DPSGD:
         """Two steps."""
-        return DPSGD(task=self.task, steps=2, batch_size=4, noise_multiplier=1.0, clip_norm=1.0, seed=1)
+        return DPSGD(task=self.task, steps=2, cohort=4, noise=1.0, clipping=1.0, seed=1)
 
 
 def ids(length: int = LENGTH, *, shift: int = 0) -> np.ndarray:

@@ -14,7 +14,7 @@ dataset = mnist("train")
 model = net(seed)
 optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
 since = time.process_time()
-plan = DPSGD(epochs=epochs, batch_size=BATCH, noise_multiplier=NOISE, clip_norm=CLIP, delta=DELTA)
+plan = DPSGD(epochs=epochs, cohort=BATCH, noise=NOISE, clipping=CLIP, delta=DELTA)
 with plan.open(model, optimizer, dataset) as private:
     for data, target in private:
         private.backward(cross_entropy(model(data), target, reduction="none"))

@@ -41,8 +41,8 @@ def sfumato(kind: str, size: int, threads: int) -> Step:
 
     from sfumato._random import RandomSource
     from sfumato.accounting import strategies as known
+    from sfumato.mechanisms import Gaussian
     from sfumato.mechanisms.correlated import CorrelatedGaussian
-    from sfumato.mechanisms.gaussian import IndependentGaussian
 
     torch.set_num_threads(threads)
     total, source = torch.zeros(size, dtype=torch.float64), RandomSource.from_os()
@@ -53,7 +53,7 @@ def sfumato(kind: str, size: int, threads: int) -> Step:
         "BLT": lambda: known.BufferedToeplitz(SCALES, DECAYS),
         "BISR": lambda: known.InverseBanded(tuple(root(0.5))),
     }
-    mechanism = IndependentGaussian(noise_multiplier=1.0)
+    mechanism = Gaussian(noise_multiplier=1.0)
     if kind != "independent":
         mechanism = CorrelatedGaussian(strategy=of_kind[kind](), noise_multiplier=1.0, rounds=ROUNDS)
     going = FIRST
@@ -62,7 +62,7 @@ def sfumato(kind: str, size: int, threads: int) -> Step:
         nonlocal going
         mechanism.release(total, scale=1.0, round=going, source=source)
         going += 1
-        if isinstance(mechanism, IndependentGaussian):
+        if isinstance(mechanism, Gaussian):
             return 0.0
         ((_, rows),) = mechanism._running.values()
         return rows.kept_bytes / 2**20

@@ -14,7 +14,7 @@ from workload import Gate, config
 
 from sfumato.central import DPSGD
 from sfumato.data import examples_from_arrays
-from sfumato.training import Callback, Stop
+from sfumato.training import Callback, RunOptions, Stop
 
 
 class Turns(Callback):
@@ -45,18 +45,18 @@ def main() -> None:
     plan = DPSGD(
         task="own",
         steps=STEPS,
-        batch_size=len(inputs),
-        clip_norm=models.CLIP_NORM,
-        noise_multiplier=models.NOISE_MULTIPLIER if given["noise"] else 0.0,
-        learning_rate=models.LEARNING_RATE,
-        micro_batch=models.SETTINGS[name].micro * given["times"],
+        cohort=len(inputs),
+        clipping=models.CLIP_NORM,
+        noise=models.NOISE_MULTIPLIER if given["noise"] else 0.0,
+        server={"learning_rate": models.LEARNING_RATE},
+        examples={"micro_batch": models.SETTINGS[name].micro * given["times"]},
     )
 
     def losses(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         return models.losses(name, outputs, targets)
 
     data = examples_from_arrays(inputs.numpy(), targets.numpy())
-    plan.fit(model, data, loss=losses, callbacks=[Turns(Gate())], device=device)
+    plan.fit(model, data, loss=losses, options=RunOptions(callbacks=[Turns(Gate())], device=device))
 
 
 if __name__ == "__main__":

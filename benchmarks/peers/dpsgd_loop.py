@@ -38,10 +38,10 @@ def main() -> None:
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=models.LEARNING_RATE)
     plan = DPSGD(
         steps=STEPS,
-        batch_size=len(inputs),
-        clip_norm=models.CLIP_NORM,
-        noise_multiplier=models.NOISE_MULTIPLIER if given["noise"] else 0.0,
-        micro_batch=models.SETTINGS[name].micro * given["times"],
+        cohort=len(inputs),
+        clipping=models.CLIP_NORM,
+        noise=models.NOISE_MULTIPLIER if given["noise"] else 0.0,
+        examples={"micro_batch": models.SETTINGS[name].micro * given["times"]},
     )
 
     def loss() -> float:

@@ -13,7 +13,7 @@ import torch
 from workload import Gate, config
 
 from sfumato._random import RandomSource
-from sfumato.mechanisms.gaussian import IndependentGaussian
+from sfumato.mechanisms import Gaussian
 from sfumato.per_example import Recording, covered
 
 
@@ -24,7 +24,7 @@ def main() -> None:
     model = models.model(name, device)
     inputs, targets = models.batch(name, device, given["times"])
     micro = models.SETTINGS[name].micro * given["times"]
-    mechanism = IndependentGaussian(noise_multiplier=models.NOISE_MULTIPLIER if given["noise"] else 0.0)
+    mechanism = Gaussian(noise_multiplier=models.NOISE_MULTIPLIER if given["noise"] else 0.0)
     source = RandomSource.from_os()
     optimizer = torch.optim.SGD(model.parameters(), lr=models.LEARNING_RATE / len(inputs))
     layers = covered(model)

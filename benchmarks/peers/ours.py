@@ -21,6 +21,7 @@ from workload import EMBEDDING, SETTINGS, Gate, config, mean_loss, network, raw_
 
 from sfumato import data, models
 from sfumato.federated import FedAvg
+from sfumato.training import RunOptions
 
 
 class EndOfInput(Exception):
@@ -76,14 +77,16 @@ def main() -> None:
     gate = Gate()
     plan = FedAvg(
         rounds=10**6,
-        clients_per_round=setting.clients,
-        clip_norm=setting.clip_norm,
-        noise_multiplier=setting.noise_multiplier,
-        local_epochs=setting.epochs,
-        batch_size=setting.batch,
-        learning_rate=setting.learning_rate,
-        momentum=0.0,
-        clients_at_once=given.get("at_once", 1),
+        cohort=setting.clients,
+        clipping=setting.clip_norm,
+        noise=setting.noise_multiplier,
+        client={
+            "epochs": setting.epochs,
+            "batch_size": setting.batch,
+            "learning_rate": setting.learning_rate,
+            "momentum": 0.0,
+            "at_once": given.get("at_once", 1),
+        },
     )
     if given.get("plan"):
         plan = dataclasses.replace(plan, **given["plan"])
@@ -102,7 +105,7 @@ def main() -> None:
         return optimizer
 
     with tempfile.TemporaryDirectory() as folder, contextlib.suppress(EndOfInput):
-        plan.fit(backbone, users, out=Path(folder) / "run", server_optimizer=make)
+        plan.fit(backbone, users, out=Path(folder) / "run", options=RunOptions(optimizer=make))
 
 
 if __name__ == "__main__":

@@ -16,26 +16,26 @@ NOISE = 0.62
 # Xu et al. 2022: K=32 virtual clients of m=8 writers, 200 rounds, 8 local epochs of at most 2,048 examples.
 FEDEMB = FedEmb(
     rounds=200,
-    clients_per_round=32,
-    users_per_client=8,
-    local_epochs=8,
-    batch_size=32,
-    max_examples=2048,
-    learning_rate=5e-3,
-    head_lr_scale=100,
-    momentum=0.9,
-    server_learning_rate=0.02,
-    server_momentum=0.9,
-    clip_norm=1.0,
-    noise_multiplier=0,
+    cohort={"size": 32, "users_per_client": 8},
+    client={
+        "epochs": 8,
+        "batch_size": 32,
+        "max_examples": 2048,
+        "learning_rate": 5e-3,
+        "head_lr_scale": 100,
+        "momentum": 0.9,
+    },
+    server={"learning_rate": 0.02, "momentum": 0.9},
+    clipping=1.0,
+    noise=0,
 )
 FEDAVG = FedAvg(**{field.name: getattr(FEDEMB, field.name) for field in dataclasses.fields(FedAvg)})
 PLANS: dict[str, TrainingPlan] = {
-    "centralized": Centralized(rounds=20_000, batch_size=128, learning_rate=0.05),
+    "centralized": Centralized(rounds=20_000, cohort=128, server={"learning_rate": 0.05}),
     "FedAvg": FEDAVG,
     "FedEmb": FEDEMB,
-    "DP-FedAvg": dataclasses.replace(FEDAVG, noise_multiplier=NOISE),
-    "DP-FedEmb": dataclasses.replace(FEDEMB, noise_multiplier=NOISE),
+    "DP-FedAvg": FEDAVG.replace(noise=NOISE),
+    "DP-FedEmb": FEDEMB.replace(noise=NOISE),
 }
 
 
@@ -50,7 +50,7 @@ def quick(plan: TrainingPlan) -> TrainingPlan:
     """Two rounds of a few writers."""
     if isinstance(plan, Centralized):
         return dataclasses.replace(plan, rounds=2)
-    return dataclasses.replace(plan, rounds=2, clients_per_round=2, users_per_client=2, max_examples=16)
+    return plan.replace(rounds=2, cohort={"size": 2, "users_per_client": 2}, client={"max_examples": 16})
 
 
 if __name__ == "__main__":

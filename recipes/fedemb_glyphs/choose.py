@@ -14,35 +14,35 @@ from sfumato.federated import FedAvg, FedEmb
 
 Plan = FedEmb | FedAvg
 
-SMALL = {"clients_per_round": 115, "clip_norm": 0.03, "server_learning_rate": 40}
+SMALL = {"cohort.size": 115, "clipping.norm": 0.03, "server.learning_rate": 40}
 FIRST = {"trainable": "conv1.*"}
-INNER = {"loss": "softmax", "head_start": "glorot", "head_lr_scale": 20, **FIRST}
+INNER = {"client.loss": "softmax", "client.head.start": "glorot", "client.head_lr_scale": 20, **FIRST}
 VALIDATION = 460  # characters that are not trained on
-GROUPS = {"users_per_client": 4, "clients_per_round": 345}
+GROUPS = {"cohort.users_per_client": 4, "cohort.size": 345}
 BOTH = {"trainable": "conv.*"}
-FAST = {"learning_rate": 0.2, "head_lr_scale": 5}
+FAST = {"client.learning_rate": 0.2, "client.head_lr_scale": 5}
 CHANGES: dict[str, tuple[Plan, dict]] = {
     "DP-FedEmb, 345 clients": (FEDEMB, INNER),
-    "DP-FedEmb, clip norm 0.03, server rate 20": (FEDEMB, {**INNER, **SMALL, "server_learning_rate": 20}),
+    "DP-FedEmb, clip norm 0.03, server rate 20": (FEDEMB, {**INNER, **SMALL, "server.learning_rate": 20}),
     "DP-FedEmb, clip norm 0.03, server rate 40": (FEDEMB, {**INNER, **SMALL}),
     "DP-FedEmb, clip norm 0.03, server rate 40, 16 rounds": (FEDEMB, {**INNER, **SMALL, "rounds": 16}),
     "DP-FedEmb, heads from means, cosine": (FEDEMB, FIRST),
-    "DP-FedEmb, heads from means, cosine, server rate 80": (FEDEMB, {**FIRST, "server_learning_rate": 80}),
-    "DP-FedEmb, heads from means, cosine, scale 10": (FEDEMB, {**FIRST, "loss_scale": 10.0}),
+    "DP-FedEmb, heads from means, cosine, server rate 80": (FEDEMB, {**FIRST, "server.learning_rate": 80}),
+    "DP-FedEmb, heads from means, cosine, scale 10": (FEDEMB, {**FIRST, "client.loss.scale": 10.0}),
     "DP-FedEmb, heads from means, cosine, both convolutions": (FEDEMB, {}),
-    "DP-FedEmb, means, cosine, both convolutions, server rate 80": (FEDEMB, {"server_learning_rate": 80}),
-    "DP-FedEmb, means, cosine, both convolutions, everybody": (FEDEMB, {"clients_per_round": 460}),
-    "DP-FedEmb, means, cosine, both convolutions, local rate 0.1": (FEDEMB, {"learning_rate": 0.1}),
+    "DP-FedEmb, means, cosine, both convolutions, server rate 80": (FEDEMB, {"server.learning_rate": 80}),
+    "DP-FedEmb, means, cosine, both convolutions, everybody": (FEDEMB, {"cohort.size": 460}),
+    "DP-FedEmb, means, cosine, both convolutions, local rate 0.1": (FEDEMB, {"client.learning_rate": 0.1}),
     "DP-FedEmb, means, cosine, all layers": (FEDEMB, {"trainable": "all"}),
     "DP-FedEmb, means, cosine, both convolutions, 12 rounds": (FEDEMB, {"rounds": 12}),
     "DP-FedEmb, m = 1, negatives": (ALONE, FIRST),
     "DP-FedEmb, m = 1, negatives, both convolutions": (ALONE, {}),
-    "DP-FedEmb, m = 1, negatives, both convolutions, server rate 80": (ALONE, {"server_learning_rate": 80}),
+    "DP-FedEmb, m = 1, negatives, both convolutions, server rate 80": (ALONE, {"server.learning_rate": 80}),
     "DP-FedAvg": (FEDAVG, GROUPS),
-    "DP-FedAvg, server rate 10": (FEDAVG, {**GROUPS, "server_learning_rate": 10}),
-    "DP-FedAvg, clip norm 0.3, server rate 4": (FEDAVG, {**GROUPS, "clip_norm": 0.3, "server_learning_rate": 4}),
+    "DP-FedAvg, server rate 10": (FEDAVG, {**GROUPS, "server.learning_rate": 10}),
+    "DP-FedAvg, clip norm 0.3, server rate 4": (FEDAVG, {**GROUPS, "clipping.norm": 0.3, "server.learning_rate": 4}),
     "DP-FedAvg, both convolutions": (FEDAVG, {**GROUPS, **BOTH}),
-    "DP-FedAvg, both convolutions, local rate 0.2": (FEDAVG, {**GROUPS, **BOTH, "learning_rate": 0.2}),
+    "DP-FedAvg, both convolutions, local rate 0.2": (FEDAVG, {**GROUPS, **BOTH, "client.learning_rate": 0.2}),
     "DP-FedAvg, both convolutions, local rate 0.2, heads 5 times": (FEDAVG, {**GROUPS, **BOTH, **FAST}),
     "DP-FedAvg, m = 1, both convolutions, local rate 0.2, heads 5 times": (FEDAVG, {**BOTH, **FAST}),
     "DP-FedAvg, m = 1": (FEDAVG, {}),
@@ -60,8 +60,8 @@ def noisy(plan: Plan, changes: dict) -> Plan:
     """A candidate with the noise of the final run, which has 460 characters more to hide among, and to draw from."""
     plan = dataclasses.replace(plan, **changes)
     plan = plan.calibrate(epsilon=EPSILON, delta=0.01 / POPULATION, population=POPULATION)
-    there = (POPULATION - VALIDATION) // plan.users_per_client
-    return dataclasses.replace(plan, clients_per_round=min(plan.clients_per_round, there))
+    there = (POPULATION - VALIDATION) // plan.cohort.users_per_client
+    return plan.replace(cohort=min(plan.cohort.size, there))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """DP-FedEmb on the embedded glyphs: users are Unicode characters, a fifth of them is for testing. See README.md."""
 
-import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -19,23 +18,28 @@ POPULATION = 1840  # four fifths of the 2,300 identities
 EPSILON = 8.0
 SHARED_SETTINGS: dict[str, Any] = {  # as in demo.yaml
     "rounds": 8,
-    "clients_per_round": 345,
-    "users_per_client": 4,
-    "local_epochs": 1,
-    "learning_rate": 0.05,
+    "cohort.size": 345,
+    "cohort.users_per_client": 4,
+    "client.epochs": 1,
+    "client.learning_rate": 0.05,
     "trainable": "conv.*",
-    "clip_norm": 0.03,
-    "server_learning_rate": 40,
-    "server_momentum": 0.5,
-    "noise_multiplier": 0,
+    "clipping.norm": 0.03,
+    "server.learning_rate": 40,
+    "server.momentum": 0.5,
+    "noise.noise_multiplier": 0,
 }
-COSINES: dict[str, Any] = {"loss": "cosine", "loss_scale": 20.0, "head_start": "means", "head_lr_scale": 1}
+COSINES: dict[str, Any] = {
+    "client.loss": "cosine",
+    "client.loss.scale": 20.0,
+    "client.head.start": "means",
+    "client.head_lr_scale": 1,
+}
 FEDEMB = FedEmb(**COSINES, **SHARED_SETTINGS)
-ALONE = dataclasses.replace(FEDEMB, users_per_client=1, clients_per_round=1380, negatives_per_client=3)
+ALONE = FEDEMB.replace(cohort={"cohort.users_per_client": 1, "size": 1380}, client={"negatives": 3})
 # A shared head needs no groups, and gains nothing from more trained layers or longer steps here; see choice.json.
 FEDAVG = FedAvg(
-    head_lr_scale=1,
-    **{**SHARED_SETTINGS, "trainable": "conv1.*", "users_per_client": 1, "clients_per_round": 1380},
+    client={"head_lr_scale": 1},
+    **{**SHARED_SETTINGS, "trainable": "conv1.*", "cohort.users_per_client": 1, "cohort.size": 1380},
 )
 
 
@@ -45,7 +49,7 @@ def private(plan: FedEmb | FedAvg) -> FedEmb | FedAvg:
 
 
 PLANS: dict[str, TrainingPlan] = {
-    "centralized": Centralized(rounds=600, batch_size=128, learning_rate=0.02),
+    "centralized": Centralized(rounds=600, cohort=128, server={"client.learning_rate": 0.02}),
     "FedAvg": FEDAVG,
     "FedEmb": FEDEMB,
     "DP-FedAvg": private(FEDAVG),

@@ -31,6 +31,7 @@ from trained import DELTA, FOLDER, QUICKLY, ROWS, cell, network_of, plan_of
 from sfumato._files import write_json
 from sfumato.data import UserDataset
 from sfumato.federated import FedEmb
+from sfumato.training import RunOptions
 
 NAME = "DP-FedEmb, m = 1, ε = 8: the last layer"
 TRAINED = "residual.turn.weight"
@@ -72,7 +73,7 @@ def main() -> None:
 def _noise(plan: FedEmb, train: UserDataset, friends: UserDataset, run: Path, path: Path | None) -> dict[str, Any]:
     """Of the sum in the first round, and of rounds without people."""
     stated = _releases(run)[0]["noise_std"]
-    divisor, rate = plan.clients_per_round, plan.server_learning_rate
+    divisor, rate = plan.cohort.size, plan.server_learning_rate
     assert rate is not None
     with tempfile.TemporaryDirectory() as folder:
 
@@ -81,13 +82,12 @@ def _noise(plan: FedEmb, train: UserDataset, friends: UserDataset, run: Path, pa
                 network_of(ROWS[NAME], path),
                 train,
                 out=Path(folder) / name,
-                negatives=friends,
-                prefix_cache=run.parent / "caches" / "0",
+                options=RunOptions(negatives=friends, prefix_cache=run.parent / "caches" / "0"),
             )
             return result.model.get_parameter(TRAINED).detach().double().flatten().numpy()
 
         first = dataclasses.replace(plan, rounds=1)
-        drawn = layer("plain", dataclasses.replace(first, noise_multiplier=0)) - layer("noisy", first)
+        drawn = layer("plain", first.replace(noise=0)) - layer("noisy", first)
         nobody = dataclasses.replace(plan, population=NOBODY)
         after = [layer(f"nobody-{rounds}", dataclasses.replace(nobody, rounds=rounds)) for rounds in (1, 2, 3)]
     momentum, steps = plan.server_momentum, np.diff([np.zeros_like(after[0]), *after], axis=0)

@@ -27,51 +27,46 @@ from sfumato.data import UserDataset
 from sfumato.federated import Centralized, FedAvg, FedEmb, Verification
 from sfumato.federated.tasks.verification import embed
 from sfumato.metrics import pair_accuracy, recall_at_far
-from sfumato.training import Cadence, PrivatePlan, TrainingPlan
+from sfumato.training import PrivatePlan, RunOptions, TrainingPlan
 
 FOLDER = Path(__file__).resolve().parent
 FAR = 1e-3
 DELTA = 1e-5
 EPSILONS = (0.25, 0.5, 1, 2, 4, 8, 16, 32)
 POPULATIONS = (100_000, 1_000_000)
-COSINES = {"loss": "cosine", "loss_scale": 20.0}
+COSINES = {"client.loss": "cosine", "client.loss.scale": 20.0}
 
 GROUPS = FedEmb(
     rounds=30,
-    clients_per_round=64,
-    users_per_client=16,
-    local_epochs=1,
-    batch_size=64,
-    learning_rate=0.05,
-    momentum=0.0,
-    head_lr_scale=0.1,
-    head_start="means",
-    clip_norm=0.02,
-    server_learning_rate=10.0,
-    noise_multiplier=0,
+    cohort={"size": 64, "users_per_client": 16},
+    client={
+        "epochs": 1,
+        "batch_size": 64,
+        "learning_rate": 0.05,
+        "momentum": 0.0,
+        "head_lr_scale": 0.1,
+        "head": {"start": "means"},
+    },
+    clipping=0.02,
+    server={"learning_rate": 10.0},
+    noise=0,
     delta=DELTA,
     **COSINES,
 )
-ALONE = dataclasses.replace(
-    GROUPS,
+ALONE = GROUPS.replace(
     rounds=10,
-    clients_per_round=1024,
-    users_per_client=1,
-    negatives_per_client=16,
-    clip_norm=0.01,
-    server_learning_rate=100.0,
-    clients_at_once=256,
+    cohort={"size": 1024, "users_per_client": 1},
+    client={"negatives": 16, "at_once": 256},
+    clipping=0.01,
+    server={"learning_rate": 100.0},
 )
 FEDAVG = FedAvg(
     rounds=20,
-    clients_per_round=256,
-    local_epochs=1,
-    batch_size=64,
-    learning_rate=0.05,
-    momentum=0.0,
-    clip_norm=1.0,
-    server_learning_rate=1.0,
-    noise_multiplier=0,
+    cohort=256,
+    client={"epochs": 1, "batch_size": 64, "learning_rate": 0.05, "momentum": 0.0},
+    clipping=1.0,
+    server={"learning_rate": 1.0},
+    noise=0,
     delta=DELTA,
     **COSINES,
 )
@@ -103,22 +98,18 @@ class Row:
 def rows() -> dict[str, Row]:
     """The table, in its order."""
     found = {
-        "centralized": Row(Centralized(rounds=600, batch_size=256, learning_rate=0.05, **COSINES)),
+        "centralized": Row(Centralized(rounds=600, cohort=256, server={"learning_rate": 0.05}, **COSINES)),
         "public people alone, centralized": Row(
-            Centralized(rounds=200, batch_size=256, learning_rate=0.05, **COSINES), people="friends"
+            Centralized(rounds=200, cohort=256, server={"learning_rate": 0.05}, **COSINES), people="friends"
         ),
         "FedAvg": Row(FEDAVG),
-        "FedEmb, heads from chance": Row(dataclasses.replace(GROUPS, head_start="glorot", head_lr_scale=20.0)),
+        "FedEmb, heads from chance": Row(GROUPS.replace(client={"head_lr_scale": 20.0, "head": {"start": "glorot"}})),
         "FedEmb": Row(GROUPS),
-        "FedEmb, m = 4": Row(dataclasses.replace(GROUPS, users_per_client=4, clients_per_round=256)),
-        "FedEmb, m = 64": Row(dataclasses.replace(GROUPS, users_per_client=64, clients_per_round=16)),
-        "FedEmb, server without momentum": Row(
-            dataclasses.replace(GROUPS, server_momentum=0.0, server_learning_rate=100.0)
-        ),
-        "FedEmb, Adam on the server": Row(
-            dataclasses.replace(GROUPS, server_optimizer="adam", server_learning_rate=0.01)
-        ),
-        "FedEmb, moving average": Row(dataclasses.replace(GROUPS, ema_decay=0.9)),
+        "FedEmb, m = 4": Row(GROUPS.replace(cohort={"users_per_client": 4, "size": 256})),
+        "FedEmb, m = 64": Row(GROUPS.replace(cohort={"users_per_client": 64, "size": 16})),
+        "FedEmb, server without momentum": Row(GROUPS.replace(server={"momentum": 0.0, "learning_rate": 100.0})),
+        "FedEmb, Adam on the server": Row(GROUPS.replace(server={"name": "adam", "learning_rate": 0.01})),
+        "FedEmb, moving average": Row(GROUPS.replace(server={"ema_decay": 0.9})),
         "FedEmb, m = 1, negatives: other faces": Row(ALONE, "strangers"),
         WITHOUT_NOISE: Row(ALONE, "friends"),
         "DP-FedAvg": Row(FEDAVG, epsilon=8),
@@ -126,7 +117,7 @@ def rows() -> dict[str, Row]:
     }
     for epsilon in EPSILONS:
         found[at(epsilon)] = Row(ALONE, "friends", epsilon)
-    found["DP-FedEmb, m = 1, ε = 8, moving average"] = Row(dataclasses.replace(ALONE, ema_decay=0.9), "friends", 8)
+    found["DP-FedEmb, m = 1, ε = 8, moving average"] = Row(ALONE.replace(server={"ema_decay": 0.9}), "friends", 8)
     return found
 
 
@@ -148,9 +139,12 @@ def cell(method: str, seed: int, folder: Path, quick: bool, path: Path | None) -
         getattr(parts, row.people),
         out=folder,
         resume=(folder / "checkpoint" / "state.safetensors").exists(),
-        task=Verification(fars=(FAR,)),
-        negatives=None if row.negatives is None else getattr(parts, row.negatives),
-        cadence=Cadence(evaluate_every=0, checkpoint_every=10),
+        options=RunOptions(
+            task=Verification(fars=(FAR,)),
+            negatives=None if row.negatives is None else getattr(parts, row.negatives),
+            evaluate_every=0,
+            checkpoint_every=10,
+        ),
     )
     write_json(folder / "faces.json", measured(result.model, parts))
 
@@ -199,7 +193,7 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path
                 "epsilon": statement["epsilon"] if private else None,
                 "delta": statement["delta"] if private else None,
                 "unit": statement["unit"] if private else None,
-                "noise_multiplier": plan.noise_multiplier if private and isinstance(plan, PrivatePlan) else None,
+                "noise_multiplier": plan.noise.noise_multiplier if private and isinstance(plan, PrivatePlan) else None,
                 **(among_more(plan) if private else {}),
                 **(by_noise(method, place, len(seen)) if method in map(at, EPSILONS) else {}),
             }
@@ -254,10 +248,10 @@ def among_more(plan: TrainingPlan) -> dict[str, float]:
     """ε for one person with the same noise, rounds and cohort among more people, at δ = N^-1.1."""
     assert isinstance(plan, FedEmb | FedAvg)
     found = acc.extrapolate(
-        noise_multiplier=plan.noise_multiplier or 0.0,
+        noise_multiplier=plan.noise.noise_multiplier or 0.0,
         rounds=plan.rounds,
-        clients_per_round=plan.clients_per_round,
-        users_per_client=plan.users_per_client,
+        clients_per_round=plan.cohort.size,
+        users_per_client=plan.cohort.users_per_client,
         populations=POPULATIONS,
         multipliers=[1],
         methods=["pld"],

@@ -24,7 +24,7 @@ from sfumato import models
 from sfumato._check import InputError
 from sfumato._files import read_json, write_json
 from sfumato.federated import Centralized, FedEmb, Verification
-from sfumato.training import Cadence
+from sfumato.training import RunOptions
 
 FOLDER = Path(__file__).resolve().parent
 QUICKLY = 700  # pictures
@@ -68,13 +68,13 @@ class Row:
 
 def alone(trained: str) -> FedEmb:
     """The private plan before its noise."""
-    return dataclasses.replace(ALONE, server_learning_rate=RATES.get(trained, ALONE.server_learning_rate))
+    return ALONE.replace(server={"learning_rate": RATES.get(trained, ALONE.server_learning_rate)})
 
 
 def control(trained: str) -> Row:
     """What public people alone teach, where the same moves: what is above it, private people have added."""
     rate = CONTROL_RATES[trained]
-    return Row(trained, Centralized(rounds=200, batch_size=256, learning_rate=rate, **COSINES), None)
+    return Row(trained, Centralized(rounds=200, cohort=256, server={"learning_rate": rate}, **COSINES), None)
 
 
 ROWS = {
@@ -100,11 +100,11 @@ def plan_of(row: Row, population: int, *, quick: bool) -> FedEmb | Centralized:
     spec, _ = TRAINED[row.trained]
     plan = dataclasses.replace(row.plan, trainable=spec)
     if isinstance(plan, Centralized):
-        return dataclasses.replace(plan, rounds=2, batch_size=8) if quick else plan
+        return plan.replace(rounds=2, client={"batch_size": 8}) if quick else plan
     if row.trained == "all":  # the whole network's rounding, enlarged by whitening, differs with who shares a batch
-        plan = dataclasses.replace(plan, clients_at_once=1)
+        plan = plan.replace(client={"at_once": 1})
     if quick:
-        plan = dataclasses.replace(plan, rounds=2, clients_per_round=2)
+        plan = plan.replace(rounds=2, cohort=2)
     return plan if row.epsilon is None else plan.calibrate(epsilon=row.epsilon, delta=DELTA, population=population)
 
 
@@ -125,10 +125,13 @@ def fitted(row: Row, seed: int, folder: Path, caches: Path, quick: bool, path: P
         friends if public else train,
         out=folder,
         resume=(folder / "checkpoint" / "state.safetensors").exists(),
-        task=Verification(fars=(FAR,)),
-        negatives=friends if isinstance(row.plan, FedEmb) and row.plan.negatives_per_client else None,
-        cadence=Cadence(evaluate_every=0, checkpoint_every=10),
-        prefix_cache=None if row.trained == "all" else caches / _cache(row.trained, public=public),
+        options=RunOptions(
+            task=Verification(fars=(FAR,)),
+            negatives=friends if isinstance(row.plan, FedEmb) and row.plan.negatives_per_client else None,
+            evaluate_every=0,
+            checkpoint_every=10,
+            prefix_cache=None if row.trained == "all" else caches / _cache(row.trained, public=public),
+        ),
     )
     return {"validation": recall(result.model, validation), "test": recall(result.model, test)}
 

@@ -1,6 +1,5 @@
 """Settings of run.py, by recall on five validation alphabets, the last but the test's. See README.md."""
 
-import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,25 +14,25 @@ from sfumato.data import UserDataset, omniglot_npz, split_groups
 from sfumato.federated import FedAvg, FedEmb
 
 INNER = {
-    "loss": "softmax",
-    "loss_scale": 30.0,
-    "head_start": "glorot",
-    "head_lr_scale": 20.0,
-    "server_learning_rate": 0.2,
+    "client.loss": "softmax",
+    "client.loss.scale": 30.0,
+    "client.head.start": "glorot",
+    "client.head_lr_scale": 20.0,
+    "server.learning_rate": 0.2,
 }
 """FedEmb as the paper has it, with the server's rate that this recipe had at first."""
 
 
 def at(server_learning_rate: float, **changes: Any) -> dict[str, Any]:
     """Changes of a plan."""
-    return {**changes, "server_learning_rate": server_learning_rate}
+    return {**changes, "server.learning_rate": server_learning_rate}
 
 
 CHANGES: dict[str, tuple[FedEmb | FedAvg, dict]] = {
     "DP-FedEmb": (FEDEMB, INNER),
     "DP-FedEmb, server rate 0.1": (FEDEMB, {**INNER, **at(0.1)}),
     "DP-FedEmb, server rate 0.4": (FEDEMB, {**INNER, **at(0.4)}),
-    "DP-FedEmb, local rate 0.05": (FEDEMB, {**INNER, "learning_rate": 0.05}),
+    "DP-FedEmb, local rate 0.05": (FEDEMB, {**INNER, "client.learning_rate": 0.05}),
     "DP-FedEmb, heads from means, cosine": (FEDEMB, at(0.2)),
     "DP-FedEmb, heads from means, cosine, server rate 0.4": (FEDEMB, at(0.4)),
     "DP-FedEmb, heads from means, cosine, server rate 0.8": (FEDEMB, at(0.8)),
@@ -58,7 +57,7 @@ def data() -> tuple[UserDataset, UserDataset]:
 
 if __name__ == "__main__":
     candidates = {
-        name: dataclasses.replace(plan, noise_multiplier=NOISE / 2 if plan is ALONE else NOISE, **changes)
+        name: plan.replace(noise=NOISE / 2 if plan is ALONE else NOISE, **changes)
         for name, (plan, changes) in CHANGES.items()
     }
     main(

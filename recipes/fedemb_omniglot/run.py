@@ -1,6 +1,5 @@
 """DP-FedEmb on Omniglot: users are characters, the last five alphabets are for testing. See README.md."""
 
-import dataclasses
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,54 +17,49 @@ from sfumato.training import TrainingPlan
 TESTED = 5  # alphabets
 NOISE = 0.02
 MORE_NOISE = 0.2
-COSINES: dict[str, Any] = {"loss": "cosine", "loss_scale": 20.0, "head_start": "means", "head_lr_scale": 1}
+COSINES: dict[str, Any] = {
+    "client.loss": "cosine",
+    "client.loss.scale": 20.0,
+    "client.head.start": "means",
+    "client.head_lr_scale": 1,
+}
 FEDEMB = FedEmb(
     rounds=30,
-    clients_per_round=16,
-    users_per_client=16,
-    local_epochs=2,
-    learning_rate=0.02,
-    server_learning_rate=0.4,
-    noise_multiplier=0,
+    cohort={"size": 16, "users_per_client": 16},
+    client={"epochs": 2, "learning_rate": 0.02},
+    server={"learning_rate": 0.4},
+    noise=0,
     **COSINES,
 )
 ALONE = FedEmb(
     rounds=30,
-    clients_per_round=256,
-    users_per_client=1,
-    negatives_per_client=3,
-    local_epochs=1,
-    clip_norm=0.1,
-    learning_rate=0.05,
-    server_learning_rate=10.0,
-    noise_multiplier=0,
+    cohort={"size": 256, "users_per_client": 1},
+    client={"negatives": 3, "epochs": 1, "learning_rate": 0.05},
+    clipping=0.1,
+    server={"learning_rate": 10.0},
+    noise=0,
     **COSINES,
 )
 # A shared head learns fastest here from more, smaller clients and from cosines; see docs/explanation/lab-notes.md.
 FEDAVG = FedAvg(
     rounds=30,
-    clients_per_round=32,
-    users_per_client=8,
-    local_epochs=1,
-    learning_rate=0.02,
-    head_lr_scale=1,
-    loss="cosine",
-    loss_scale=10.0,
-    server_learning_rate=0.05,
-    noise_multiplier=0,
+    cohort={"size": 32, "users_per_client": 8},
+    client={"epochs": 1, "learning_rate": 0.02, "head_lr_scale": 1, "loss": {"kind": "cosine", "scale": 10.0}},
+    server={"learning_rate": 0.05},
+    noise=0,
 )
 PLANS: dict[str, TrainingPlan] = {
-    "centralized": Centralized(rounds=1500, batch_size=128, learning_rate=0.02),
+    "centralized": Centralized(rounds=1500, cohort=128, server={"learning_rate": 0.02}),
     "FedAvg": FEDAVG,
     "FedEmb": FEDEMB,
-    "DP-FedAvg": dataclasses.replace(FEDAVG, noise_multiplier=NOISE),
-    "DP-FedEmb": dataclasses.replace(FEDEMB, noise_multiplier=NOISE),
-    "DP-FedEmb, more noise": dataclasses.replace(FEDEMB, noise_multiplier=MORE_NOISE),
-    "DP-FedEmb, as much noise in trees": dataclasses.replace(
-        FEDEMB, noise_multiplier=MORE_NOISE, noise="tree", sampling="min_separation"
+    "DP-FedAvg": FEDAVG.replace(noise=NOISE),
+    "DP-FedEmb": FEDEMB.replace(noise=NOISE),
+    "DP-FedEmb, more noise": FEDEMB.replace(noise=MORE_NOISE),
+    "DP-FedEmb, as much noise in trees": FEDEMB.replace(
+        noise={"noise_multiplier": MORE_NOISE, "kind": "tree"}, cohort="min_separation"
     ),
     # One person moves the sum half as far as with m > 1: the same ε.
-    "DP-FedEmb, m = 1, negatives": dataclasses.replace(ALONE, noise_multiplier=NOISE / 2),
+    "DP-FedEmb, m = 1, negatives": ALONE.replace(noise=NOISE / 2),
 }
 
 

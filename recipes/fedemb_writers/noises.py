@@ -9,7 +9,6 @@ to a coordinate of the sum of all rounds so far, in clip norms. Writes the table
 changes nothing and fails where it would change.
 """
 
-import dataclasses
 import sys
 from pathlib import Path
 
@@ -25,10 +24,10 @@ KINDS = {"tree": "tree", "banded": "banded", "blt": "buffers", "bisr": "inverse 
 
 def errors(population: int, epsilon: float) -> dict[str, float]:
     """The figure for every kind of noise, by its name here."""
-    plan = dataclasses.replace(FEDEMB, noise_multiplier=None, delta=population**-1.1)
+    plan = FEDEMB.replace(noise=None, delta=population**-1.1)
     budget = {"epsilon": epsilon, "delta": population**-1.1, "population": population}
     sampled = calibrated(plan, epsilon, population).noise_multiplier
-    apart = dataclasses.replace(plan, sampling="min_separation").compare_noise(**budget)
+    apart = plan.replace(cohort="min_separation").compare_noise(**budget)
     found: dict[str, float] = {}
     for row in apart:  # the least first, of those with several settings
         if row.error is not None:

@@ -23,7 +23,7 @@ from sfumato._files import read_json
 from sfumato.data import UserDataset
 from sfumato.federated import FedAvg, FedEmb, Verification
 from sfumato.report.plots import save
-from sfumato.training import Cadence
+from sfumato.training import RunOptions
 
 FOLDER = Path(__file__).resolve().parent
 FAR = 1e-3
@@ -36,25 +36,26 @@ EPSILONS = (8.0, None, 4.0, 1.0)  # None: without noise
 COHORTS = (30, 60, 125, 250, 500, 1_000, 2_000)  # users a round, of the second panel
 SHARED_SETTINGS: dict[str, Any] = {
     "rounds": 16,
-    "clients_per_round": 250,
-    "local_epochs": 1,
-    "batch_size": 8,
+    "cohort.size": 250,
+    "client.epochs": 1,
+    "client.batch_size": 8,
     "trainable": "conv.*",
-    "clip_norm": 0.1,
-    "server_learning_rate": 10,
-    "server_momentum": 0.5,
-    "noise_multiplier": 0,
+    "clipping.norm": 0.1,
+    "server.learning_rate": 10,
+    "server.momentum": 0.5,
+    "noise.noise_multiplier": 0,
 }
 FEDEMB = FedEmb(
-    users_per_client=1,
-    learning_rate=0.05,
-    head_start="means",
-    head_lr_scale=1,
-    loss="cosine",
-    loss_scale=20.0,
+    cohort={"users_per_client": 1},
+    client={
+        "learning_rate": 0.05,
+        "head_lr_scale": 1,
+        "head": {"start": "means"},
+        "loss": {"kind": "cosine", "scale": 20.0},
+    },
     **SHARED_SETTINGS,
 )
-FEDAVG = FedAvg(learning_rate=0.2, head_lr_scale=5, **SHARED_SETTINGS)
+FEDAVG = FedAvg(client={"learning_rate": 0.2, "head_lr_scale": 5}, **SHARED_SETTINGS)
 COLOURS = ("#1f5a7a", "#b4540a", "#2f7048")
 
 Plan = FedEmb | FedAvg
@@ -89,7 +90,7 @@ class Method:
         base = FEDEMB if self.name == "FedEmb" else FEDAVG
         plan = dataclasses.replace(base, delta=self.population**-1.1)
         if quick:
-            plan = dataclasses.replace(plan, rounds=2, clients_per_round=4)
+            plan = plan.replace(rounds=2, cohort=4)
         return plan if self.epsilon is None else calibrated(plan, self.epsilon, self.population)
 
 
@@ -129,8 +130,7 @@ def cell(title: str, seed: int, folder: Path, quick: bool, _: Path | None) -> No
         out=folder,
         resume=(folder / "checkpoint" / "state.safetensors").exists(),
         test=test,
-        task=Verification(fars=(FAR,)),
-        cadence=Cadence(checkpoint_every=4),
+        options=RunOptions(task=Verification(fars=(FAR,)), checkpoint_every=4),
     )
 
 
@@ -169,7 +169,7 @@ def _recall(folder: Path, which: str) -> float:
 
 def noise_on_mean(users: int, population: int) -> float:
     """Std of the noise on a coordinate of a round's mean at ε = 8, in clip norms: what more users a round buy."""
-    plan = dataclasses.replace(FEDEMB, clients_per_round=users, delta=population**-1.1)
+    plan = FEDEMB.replace(cohort=users, delta=population**-1.1)
     found = calibrated(plan, 8.0, population).noise_multiplier
     assert found is not None
     return found / users

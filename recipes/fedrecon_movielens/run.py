@@ -31,7 +31,7 @@ from sfumato.federated.tasks.outputs import Values
 from sfumato.federated.tasks.personalised import Personalised
 from sfumato.models import recommender
 from sfumato.report.plots import COLOURS, save
-from sfumato.training import Cadence, PrivatePlan
+from sfumato.training import PrivatePlan, RunOptions
 
 FOLDER = Path(__file__).resolve().parent
 MIDDLE = 3.5
@@ -46,30 +46,30 @@ RECON = "FedRecon"
 # Settings were chosen on the validation people; see README.md.
 FEDRECON = FedRecon(
     rounds=200,
-    clients_per_round=100,
-    clip_norm=None,
-    noise_multiplier=0.0,
-    learning_rate=0.5,
-    reconstruction_learning_rate=0.1,
-    server_learning_rate=4.0,
-    batch_size=5,
-    max_examples=250,
+    cohort=100,
+    clipping=None,
+    noise=0.0,
+    client={"learning_rate": 0.5, "batch_size": 5, "max_examples": 250, "local": {"learning_rate": 0.1}},
+    server={"learning_rate": 4.0},
 )
 FEDAVG = FedAvg(
-    loss="squared",
+    client={
+        "loss": "squared",
+        "learning_rate": 0.2,
+        "momentum": 0.0,
+        "batch_size": 5,
+        "max_examples": 500,
+        "at_once": 64,
+    },
     rounds=200,
-    clients_per_round=100,
-    clip_norm=None,
-    noise_multiplier=0.0,
-    learning_rate=0.2,
-    momentum=0.0,
-    server_learning_rate=4.0,
-    server_momentum=0.0,
-    batch_size=5,
-    max_examples=500,
-    clients_at_once=64,
+    cohort=100,
+    clipping=None,
+    noise=0.0,
+    server={"learning_rate": 4.0, "momentum": 0.0},
 )
-POOLED = Centralized(loss="squared", rounds=6000, batch_size=500, learning_rate=4.0, momentum=0.0)
+POOLED = Centralized(
+    client={"loss": "squared"}, rounds=6000, cohort=500, server={"learning_rate": 4.0, "momentum": 0.0}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +95,7 @@ METHODS = {
     RECON: Method(plan=FEDRECON, rebuilt=True),
     **{
         f"DP-FedRecon, noise {noise:g}": Method(
-            plan=dataclasses.replace(FEDRECON, clip_norm=1.0, noise_multiplier=noise, server_learning_rate=rate),
+            plan=FEDRECON.replace(clipping=1.0, noise=noise, server={"learning_rate": rate}),
             rebuilt=True,
         )
         for noise, rate in RATES.items()
@@ -120,10 +120,8 @@ def model(data: UserDataset, seed: int, table: bool) -> nn.Module:
 
 def serving(steps: int) -> FedRecon:
     """How people's vectors are rebuilt to measure with; as in training but for the number of steps."""
-    return dataclasses.replace(
-        FEDRECON,
-        reconstruction_steps=steps,
-        reconstruction_epochs=1 if steps == FEDRECON.reconstruction_steps else None,
+    return FEDRECON.replace(
+        client={"local": {"steps": steps, "epochs": 1 if steps == FEDRECON.reconstruction_steps else None}}
     )
 
 
@@ -144,7 +142,7 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
         out=folder,
         resume=(folder / "checkpoint" / "state.safetensors").exists(),
         validation=data.validation,
-        cadence=Cadence(evaluate_every=max(1, plan.rounds // 10), checkpoint_every=50),
+        options=RunOptions(evaluate_every=max(1, plan.rounds // 10), checkpoint_every=50),
     )
     if not result.finished:
         sys.exit(f"{name}, seed {seed} was stopped; start again to go on")
@@ -169,7 +167,7 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[di
     for name, method in METHODS.items():
         statement = read_json(place(name, 0) / "statement.json")
         plan = method.plan
-        private = plan if isinstance(plan, FedRecon) and plan.noise_multiplier else None
+        private = plan if isinstance(plan, FedRecon) and plan.noise.noise_multiplier else None
         rows.append(_row(name, [each["unseen"] for each in found[name]], statement if private else None))
         if private:
             rows[-1].update(noise_multiplier=private.noise_multiplier, **_among_more(private))
@@ -219,9 +217,9 @@ def _among_more(plan: FedRecon) -> dict[str, float]:
     found = {}
     for population in POPULATIONS:
         many = extrapolate(
-            noise_multiplier=plan.noise_multiplier or 0.0,
+            noise_multiplier=plan.noise.noise_multiplier or 0.0,
             rounds=plan.rounds,
-            clients_per_round=plan.clients_per_round,
+            clients_per_round=plan.cohort.size,
             users_per_client=1,
             populations=[population],
             multipliers=[population / 2000],

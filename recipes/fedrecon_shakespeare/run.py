@@ -25,7 +25,7 @@ from sfumato.federated.client import Phase
 from sfumato.federated.tasks.outputs import NextToken
 from sfumato.federated.tasks.personalised import Personalised
 from sfumato.models import lstm
-from sfumato.training import Cadence
+from sfumato.training import RunOptions
 
 FOLDER = Path(__file__).resolve().parent
 _MEASURED = "measured.json"
@@ -34,26 +34,22 @@ YOGI, TUNED, RECON, COMMON = "FedYogi", "FedYogi + fine-tuning", "FedRecon", "Fe
 
 # Chosen on roles of the training part, held out; see README.md.
 _SHARED = {
-    "loss": "next_token",
+    "client.loss": "next_token",
     "rounds": 100,
-    "clients_per_round": 30,
-    "batch_size": 4,
-    "max_examples": 16,
-    "learning_rate": 1.0,
-    "momentum": 0.0,
-    "server_optimizer": "yogi",
-    "server_learning_rate": 0.03,
-    "server_momentum": 0.9,
-    "clip_norm": None,
-    "noise_multiplier": 0.0,
+    "cohort.size": 30,
+    "client.batch_size": 4,
+    "client.max_examples": 16,
+    "client.learning_rate": 1.0,
+    "client.momentum": 0.0,
+    "server.name": "yogi",
+    "server.learning_rate": 0.03,
+    "server.momentum": 0.9,
+    "clipping.norm": None,
+    "noise.noise_multiplier": 0.0,
 }
 FEDRECON = FedRecon(
+    client={"at_once": 1, "local": {"steps": 20, "epochs": None, "batch_size": 4, "learning_rate": 3.0}},
     **_SHARED,
-    clients_at_once=1,
-    reconstruction_steps=20,
-    reconstruction_epochs=None,
-    reconstruction_batch_size=4,
-    reconstruction_learning_rate=3.0,
 )
 PLANS: dict[str, FedAvg | FedRecon] = {YOGI: FedAvg(**_SHARED), RECON: FEDRECON}
 TUNING = Phase(records="support", own=None, shared=0.1, batch_size=4, epochs=None, most=80)
@@ -94,7 +90,7 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
         split.train,
         out=folder,
         resume=(folder / "checkpoint" / "state.safetensors").exists(),
-        cadence=Cadence(checkpoint_every=20),
+        options=RunOptions(checkpoint_every=20),
     )
     if not result.finished:
         sys.exit(f"{name}, seed {seed} was stopped; start again to go on")

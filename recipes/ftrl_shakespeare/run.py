@@ -19,7 +19,7 @@ from sfumato.federated import FedAvg
 from sfumato.models import lstm
 
 QUICK_TEST_ROLES = 6
-_APART = {"sampling": "min_separation"}
+_APART = {"cohort": "min_separation"}
 
 
 @cache
@@ -46,25 +46,21 @@ RECIPE = Recipe(
     model=model,
     # Chosen on roles of the training part, held out; see README.md.
     plan=FedAvg(
-        loss="next_token",
+        client={"loss": "next_token", "max_examples": 16, "batch_size": 4, "learning_rate": 2.0, "momentum": 0.0},
         rounds=60,
-        clients_per_round=30,
-        max_examples=16,
-        batch_size=4,
-        learning_rate=2.0,
-        momentum=0.0,
-        server_momentum=0.9,
-        clip_norm=0.3,
+        cohort=30,
+        server={"momentum": 0.9},
+        clipping=0.3,
     ),
-    quick={"rounds": 12, "max_examples": 2},
+    quick={"rounds": 12, "client.max_examples": 2},
     noises={
         "banded": Noise(fields={**_APART, "noise": "banded"}),
         "BLT": Noise(fields={**_APART, "noise": "blt"}),
         "tree": Noise(fields={**_APART, "noise": "tree"}),
         "independent": Noise(fields=_APART),
-        "independent, Poisson sampling": Noise(fields={"sampling": "poisson"}),
+        "independent, Poisson sampling": Noise(fields={"cohort": "poisson"}),
         "banded, cyclic Poisson sampling": Noise(
-            fields={"sampling": "cyclic", "noise": "banded"}, parts=(2, 3, 4, 5, 6, 7, 8)
+            fields={"cohort": "cyclic_poisson", "noise": "banded"}, parts=(2, 3, 4, 5, 6, 7, 8)
         ),
     },
     epsilons=(2.0, 8.0, 20.0),

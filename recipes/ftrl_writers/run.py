@@ -6,7 +6,6 @@ is. The same model, clients and rounds for all. One row loses 30 % of every coho
 the same to the byte as that of the full cohort. Measured on writers whom nobody trained on. See README.md.
 """
 
-import dataclasses
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -25,8 +24,8 @@ from sfumato.federated import FedAvg
 from sfumato.training import Result
 
 FULL = Method(noise="banded", epsilon=8.0)
-MISSING = dataclasses.replace(FULL, drop_out=0.3)
-_APART = {"sampling": "min_separation"}
+MISSING = FULL.replace(cohort={"drop_out": 0.3})
+_APART = {"cohort": "min_separation"}
 
 
 @cache
@@ -76,25 +75,21 @@ RECIPE = Recipe(
     # Chosen on writers of the training part, held out; see README.md.
     plan=FedAvg(
         rounds=60,
-        clients_per_round=49,
-        max_examples=64,
-        batch_size=32,
-        learning_rate=0.3,
-        momentum=0.0,
-        clients_at_once=32,
-        server_momentum=0.9,
-        clip_norm=0.3,
+        cohort=49,
+        client={"max_examples": 64, "batch_size": 32, "learning_rate": 0.3, "momentum": 0.0, "at_once": 32},
+        server={"momentum": 0.9},
+        clipping=0.3,
     ),
-    quick={"rounds": 12, "max_examples": 8},
+    quick={"rounds": 12, "client.max_examples": 8},
     noises={
         "banded": Noise(fields={**_APART, "noise": "banded"}),
         "BLT": Noise(fields={**_APART, "noise": "blt"}),
         "BISR": Noise(fields={**_APART, "noise": "bisr"}),
         "tree": Noise(fields={**_APART, "noise": "tree"}),
         "independent": Noise(fields=_APART),
-        "independent, Poisson sampling": Noise(fields={"sampling": "poisson"}),
+        "independent, Poisson sampling": Noise(fields={"cohort": "poisson"}),
         "banded, cyclic Poisson sampling": Noise(
-            fields={"sampling": "cyclic", "noise": "banded"}, parts=(2, 4, 6, 8, 11)
+            fields={"cohort": "cyclic_poisson", "noise": "banded"}, parts=(2, 4, 6, 8, 11)
         ),
     },
     epsilons=(1.0, 2.0, 8.0, 20.0),

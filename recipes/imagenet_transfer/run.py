@@ -61,14 +61,16 @@ def plan_of(row: Row, model: nn.Module, population: int) -> DPSGD:
     steps = max(1, round(row.epochs * population / batch))
     plan = DPSGD(
         steps=steps,
-        batch_size=batch,
-        learning_rate=BASE_RATE * batch / 256 if row.rate is None else row.rate,
-        momentum=0.9,
-        nesterov=True,
-        schedule="cosine",
-        warm_up=max(1, steps // round(row.epochs)),
-        clip_norm=None if row.epsilon is None else 1.0,
-        noise_multiplier=0 if row.epsilon is None else None,
+        cohort=batch,
+        server={
+            "learning_rate": BASE_RATE * batch / 256 if row.rate is None else row.rate,
+            "momentum": 0.9,
+            "nesterov": True,
+            "schedule": "cosine",
+            "warm_up": max(1, steps // round(row.epochs)),
+        },
+        clipping=None if row.epsilon is None else 1.0,
+        noise=0 if row.epsilon is None else None,
         trainable={"all": "all", "last stage": last_stage(model), "head": "last"}[row.trained],
     )
     if row.epsilon is None:
@@ -82,14 +84,10 @@ def public_plan(population: int, epochs: float, rate: float, steps: int | None =
     return DPSGD(
         epochs=epochs if steps is None else None,
         steps=steps,
-        batch_size=min(128, population),
-        learning_rate=rate,
-        momentum=0.9,
-        nesterov=True,
-        schedule="cosine",
-        warm_up=100,
-        clip_norm=None,
-        noise_multiplier=0,
+        cohort=min(128, population),
+        server={"learning_rate": rate, "momentum": 0.9, "nesterov": True, "schedule": "cosine", "warm_up": 100},
+        clipping=None,
+        noise=0,
         seed=0,
     )
 

@@ -100,12 +100,10 @@ def plan_of(row: Row, population: int) -> DPSGD:
     """The plan of a row for a public number of pictures."""
     plan = DPSGD(
         steps=row.steps,
-        batch_size=population if row.batch is None else min(row.batch, population),
-        learning_rate=row.rate,
-        momentum=0.9,
-        schedule="cosine",
-        clip_norm=1.0,
-        noise_multiplier=None,
+        cohort=population if row.batch is None else min(row.batch, population),
+        server={"learning_rate": row.rate, "momentum": 0.9, "schedule": "cosine"},
+        clipping=1.0,
+        noise=None,
         trainable=TRAINED[row.trained],
     )
     return plan.calibrate(epsilon=row.epsilon, delta=DELTA, population=population)

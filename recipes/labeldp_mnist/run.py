@@ -97,10 +97,10 @@ def convolutions(_: ExampleDataset) -> nn.Module:
 
 
 STAGES = {1: (1.0,), 2: (0.65, 0.35), 3: (0.6, 0.2, 0.2)}
-DECAYS = tuple({"weight_decay": decay} for decay in (0.001, 0.003, 0.01, 0.03))
+DECAYS = tuple({"server.weight_decay": decay} for decay in (0.001, 0.003, 0.01, 0.03))
 GRADIENTS = (
-    {"steps": 100, "batch_size": 4096, "learning_rate": 4.0},
-    {"steps": 60, "batch_size": 8192, "learning_rate": 2.0},
+    {"steps": 100, "cohort.size": 4096, "server.learning_rate": 4.0},
+    {"steps": 60, "cohort.size": 8192, "server.learning_rate": 2.0},
 )
 PROJECTIONS = (
     {"projection": "hull", "averaging": 0.9, "learning_rate": 6.0},
@@ -125,10 +125,10 @@ def staged(stages: int, clusters: int = 0, **fields) -> LPMST:
 
 def gradients(**fields) -> DPSGD:
     """Noisy gradients of a linear layer."""
-    return DPSGD(momentum=0.9, clip_norm=0.1, **fields)
+    return DPSGD(server={"momentum": 0.9}, clipping=0.1, **fields)
 
 
-PRO = LabelDPPro(steps=60, batch_size=8192, clip_norm=1.0)
+PRO = LabelDPPro(steps=60, cohort=8192, clipping=1.0)
 ONE, CLUSTERED_ONE, PUBLIC = "LP-1ST (plain RR)", "clusters, LP-1ST", "DP-SGD on public features"
 PIXELS = {"inputs": "pixels", "model": convolutions, "budgets": (1.0, 2.0), "seeds": 1}
 METHODS = {

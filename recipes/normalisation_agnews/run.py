@@ -25,12 +25,10 @@ VOCABULARY, LENGTH, WIDTH, HIDDEN = 4096, 24, 64, 32
 STEPS = {7.0: (60, 8.0), 3.0: (60, 6.0), 1.0: (30, 4.0), 0.5: (20, 3.0)}
 NOT_PRIVATE = DPSGD(
     steps=150,
-    batch_size=128,
-    optimizer="adam",
-    learning_rate=0.01,
-    schedule="cosine",
-    clip_norm=None,
-    noise_multiplier=0,
+    cohort=128,
+    server={"name": "adam", "learning_rate": 0.01, "schedule": "cosine"},
+    clipping=None,
+    noise=0,
 )
 # The same with public word vectors that stay as they are, and 4,999 more texts. Tried at epsilon 3 and 0.5, on 800
 # training texts that were held out for it.
@@ -87,7 +85,7 @@ def methods() -> dict[str, Method]:
         row = partial(Method, dataset="AG News", data=data, model=partial(bilstm, norm))
         rows[f"{title}, not private"] = row(plan=NOT_PRIVATE, paper=PAPER[norm][0])
         for epsilon, steps, rate, paper in _budgets(STEPS, norm):
-            plan = DPSGD(steps=steps, batch_size=512, learning_rate=rate, schedule="cosine", clip_norm=1.0)
+            plan = DPSGD(steps=steps, cohort=512, server={"learning_rate": rate, "schedule": "cosine"}, clipping=1.0)
             plan = plan.calibrate(epsilon=epsilon, delta=DELTA, population=TRAIN)
             rows[f"{title}, ε {epsilon:g}"] = row(plan=plan, paper=paper)
     for norm, title in TITLES.items():
@@ -97,10 +95,9 @@ def methods() -> dict[str, Method]:
         for epsilon, steps, rate, paper in _budgets(BY_VECTORS, norm):
             plan = DPSGD(
                 steps=steps,
-                batch_size=512,
-                learning_rate=rate,
-                schedule="cosine",
-                clip_norm=1.0,
+                cohort=512,
+                server={"learning_rate": rate, "schedule": "cosine"},
+                clipping=1.0,
                 trainable=ALL_BUT_VECTORS,
             )
             rows[f"{title}, word vectors, ε {epsilon:g}"] = row(plan=plan, paper=paper, epsilon=epsilon)

@@ -114,24 +114,22 @@ def methods() -> dict[str, Method]:
     for norm, title in TITLES.items():
         model = partial(lenet5, norm)
         data = mnist_but_public if norm == "public_batch_digits" else mnist
-        plain = DPSGD(epochs=3, batch_size=128, learning_rate=0.05, momentum=0.9, clip_norm=None, noise_multiplier=0)
+        plain = DPSGD(epochs=3, cohort=128, server={"learning_rate": 0.05, "momentum": 0.9}, clipping=None, noise=0)
         rows[f"{title}, not private"] = Method(dataset="MNIST", plan=plain, data=data, model=model)
         for (epsilon, (batch, steps)), rate, paper in zip(STEPS.items(), RATES[norm], PAPER[norm], strict=True):
             if QUICK and epsilon != 3.0:
                 continue
-            plan = DPSGD(steps=steps, batch_size=batch, learning_rate=rate, clip_norm=0.5)
+            plan = DPSGD(steps=steps, cohort=batch, server={"learning_rate": rate}, clipping=0.5)
             rows[f"{title}, ε {epsilon:g}"] = Method(
                 dataset="MNIST", plan=plan, data=data, model=model, paper=paper, epsilon=epsilon
             )
         if not QUICK:  # what the smallest budget's few clipped steps reach when nothing is added to them
             batch, steps = STEPS[0.05]
-            plan = DPSGD(
-                steps=steps, batch_size=batch, learning_rate=RATES[norm][-1], clip_norm=0.5, noise_multiplier=0
-            )
+            plan = DPSGD(steps=steps, cohort=batch, server={"learning_rate": RATES[norm][-1]}, clipping=0.5, noise=0)
             rows[f"{title}, not private: the steps of ε 0.05 without noise"] = Method(
                 dataset="MNIST", plan=plan, data=data, model=model
             )
-    plan = DPSGD(epochs=25, batch_size=4096, learning_rate=4.0, momentum=0.9, clip_norm=0.1)
+    plan = DPSGD(epochs=25, cohort=4096, server={"learning_rate": 4.0, "momentum": 0.9}, clipping=0.1)
     rows["scattering features, linear, ε 3"] = Method(
         dataset="MNIST", plan=plan, data=features, model=models.scatternet_linear, paper=0.987, epsilon=3.0
     )

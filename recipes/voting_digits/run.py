@@ -105,21 +105,16 @@ VOTE = AEDPFL(
 ADAPTED = dataclasses.replace(VOTE, noise_std=30.0, adaptation_weight=1.0)
 AVERAGE = FedAvg(
     rounds=20,
-    clients_per_round=200,
-    max_examples=256,
-    batch_size=32,
-    learning_rate=0.3,
-    momentum=0.0,
-    server_momentum=0.9,
-    server_learning_rate=1.0,
-    clip_norm=0.25,
-    loss="cross_entropy",
+    cohort=200,
+    client={"max_examples": 256, "batch_size": 32, "learning_rate": 0.3, "momentum": 0.0, "loss": "cross_entropy"},
+    server={"momentum": 0.9, "learning_rate": 1.0},
+    clipping=0.25,
 )
 EPSILON = guarantee(VOTE.event(), VOTE.adjacency).epsilon(DELTA)
 """Of the row with the least noise; federated averaging may cost as much."""
-FREE = dataclasses.replace(AVERAGE, clip_norm=None, clients_per_round=100, rounds=40, learning_rate=0.1)
-AVERAGE_WRITERS = dataclasses.replace(AVERAGE, clients_per_round=539)
-FREE_WRITERS = dataclasses.replace(FREE, clients_per_round=100)
+FREE = AVERAGE.replace(clipping=None, cohort=100, rounds=40, client={"learning_rate": 0.1})
+AVERAGE_WRITERS = AVERAGE.replace(cohort=539)
+FREE_WRITERS = FREE.replace(cohort=100)
 
 RECIPE = Recipe(
     folder=Path(__file__).resolve().parent,

@@ -4,7 +4,6 @@
 test part. Pictures are averaged down to 14×14. ablation.py varies the number of agents and of records. See README.md.
 """
 
-import dataclasses
 import sys
 from functools import cache
 from pathlib import Path
@@ -99,17 +98,12 @@ VOTE = AEDPFL(
 ).calibrate(epsilon=EPSILON, delta=DELTA, population=AGENTS)
 AVERAGE = FedAvg(
     rounds=20,
-    clients_per_round=100,
-    max_examples=256,
-    batch_size=32,
-    learning_rate=0.3,
-    momentum=0.0,
-    server_momentum=0.9,
-    server_learning_rate=1.0,
-    clip_norm=0.25,
-    loss="cross_entropy",
+    cohort=100,
+    client={"max_examples": 256, "batch_size": 32, "learning_rate": 0.3, "momentum": 0.0, "loss": "cross_entropy"},
+    server={"momentum": 0.9, "learning_rate": 1.0},
+    clipping=0.25,
 )
-FREE = dataclasses.replace(AVERAGE, clip_norm=None, clients_per_round=50, rounds=40, learning_rate=0.1)
+FREE = AVERAGE.replace(clipping=None, cohort=50, rounds=40, client={"learning_rate": 0.1})
 
 RECIPE = Recipe(
     folder=Path(__file__).resolve().parent,

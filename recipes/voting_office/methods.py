@@ -14,7 +14,7 @@ from sfumato._files import write_json
 from sfumato.accounting import guarantee
 from sfumato.central import DPSGD
 from sfumato.data import UserDataset, examples_from_users
-from sfumato.training import Cadence
+from sfumato.training import Cadence, RunOptions
 from sfumato.voting import KNNDPFL
 
 NEXT_TO_NOTHING = 0.001
@@ -77,16 +77,18 @@ class Method:
             if out is not None:
                 out.parent.mkdir(parents=True, exist_ok=True)
                 write_json(beside(out), own_guarantee(plan, here.agents.num_examples))
-            told = dataclasses.replace(plan, noise_multiplier=noise_of_all(plan, here.agents))
+            told = plan.replace(noise=noise_of_all(plan, here.agents))
         cadence = Cadence(checkpoint_every=1000)
-        return told.fit(model, examples_from_users(here.agents), cadence=cadence, **common).evaluation
+        return told.fit(
+            model, examples_from_users(here.agents), options=RunOptions(**vars(cadence)), **common
+        ).evaluation
 
     def _with_noise(self, plan: Any, population: int) -> Any:
         """The plan with the noise that its budget asks for; one in a hundred times the records as delta."""
         delta = 0.01 / population
         if self.epsilon is not None:
             return plan.calibrate(epsilon=self.epsilon, delta=delta, population=population)
-        noise = {"noise_std": NEXT_TO_NOTHING} if isinstance(plan, KNNDPFL) else {"noise_multiplier": 0.0}
+        noise = {"noise_std": NEXT_TO_NOTHING} if isinstance(plan, KNNDPFL) else {"noise.noise_multiplier": 0.0}
         return dataclasses.replace(plan, delta=delta, **noise)
 
 

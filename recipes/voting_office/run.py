@@ -41,7 +41,7 @@ def votes(neighbours: int, epochs: int) -> KNNDPFL:
 
 def gradients(epochs: int, batch_size: int, learning_rate: float) -> DPSGD:
     """DP-SGD of a linear model."""
-    return DPSGD(epochs=epochs, batch_size=batch_size, learning_rate=learning_rate, clip_norm=1.0)
+    return DPSGD(epochs=epochs, cohort=batch_size, server={"learning_rate": learning_rate}, clipping=1.0)
 
 
 # Chosen on validation rows, see choose.py: the best of each kind at each budget, over all domains.

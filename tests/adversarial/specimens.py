@@ -352,7 +352,7 @@ def extreme(batch: tuple[Tensor, Tensor], kind: str) -> tuple[Tensor, Tensor]:
     return inputs, labels
 
 
-PLAN = DPSGD(steps=2, batch_size=8, clip_norm=1.0, noise_multiplier=1.0, seed=0)
+PLAN = DPSGD(steps=2, cohort=8, clipping=1.0, noise=1.0, seed=0)
 
 
 def as_data(batch: tuple[Tensor, Tensor]) -> ExampleDataset:

@@ -11,7 +11,6 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,23 +41,23 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central.custom_loop import contribution, dataset
 from sfumato.central.examples import ExampleContribution
-from sfumato.clipping import ConstantClipNorm
+from sfumato.clipping import Flat
 from sfumato.data.split import divide
 from sfumato.federated.clients import Clients
 from sfumato.federated.contribution import LocalContribution
 from sfumato.federated.slots import Places
 from sfumato.guard import Findings, Recheck, SelfCheck
-from sfumato.mechanisms.gaussian import IndependentGaussian
+from sfumato.mechanisms import Gaussian
 from sfumato.per_example import covered
 from sfumato.runs import Run
-from sfumato.sampling import Cohort, OwnClients, PoissonSampling
+from sfumato.sampling import Cohort, Poisson
 from sfumato.synthesis import EHRSafe
 from sfumato.synthesis.gradients import CODEC, CriticGradients
 from sfumato.synthesis.networks import Networks
 from sfumato.synthesis.records import Records
 from sfumato.synthesis.scales import Scales
 from sfumato.synthesis.training import gan_optimizer
-from sfumato.training import Trainable, loop
+from sfumato.training import RoundContext, Trainable, loop
 from sfumato.training import frozen_features as split_module
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Server
@@ -104,7 +103,7 @@ def coupled_examples() -> Iterator[Row]:
 
 def _move_with_putting_back(build: Any, loss: Any, records: Any) -> float:
     """How far one example of the first micro-batch moves the sum of a step of `fit`."""
-    plan = replace(specimens.PLAN, micro_batch=4)
+    plan = specimens.PLAN.replace(examples={"micro_batch": 4})
     count = len(records[1])
 
     def total(units: np.ndarray) -> torch.Tensor:
@@ -112,7 +111,7 @@ def _move_with_putting_back(build: Any, loss: Any, records: Any) -> float:
         source = RandomSource.from_seed(0)
         cohort = plan.grouping.group(units, 3, source)
         theta = contribution.trained.initial
-        return contribution.clipped_sum(theta, cohort, 3, plan.bound, 1.0, source, None).total.clone()
+        return contribution.clipped_sum(RoundContext(theta, cohort, 3, plan.clipping, 1.0, source)).total.clone()
 
     whole = total(np.arange(count))
     return max(float((whole - total(np.delete(np.arange(count), absent))).norm()) for absent in range(3))
@@ -171,7 +170,7 @@ def shared_clients() -> Iterator[Row]:
     inputs = rng.normal(size=(sizes.sum(), test_shared_clients.FEATURES)).astype(np.float32)
     labels = np.arange(len(inputs)) % test_shared_clients.CLASSES
     users = data.from_arrays(inputs, labels, np.repeat(everybody, sizes))
-    plan = replace(test_shared_clients.PLAN, clients_at_once=len(sizes), batch_size=32)
+    plan = test_shared_clients.PLAN.replace(client={"at_once": len(sizes), "batch_size": 32})
     clip_norm = 1e-3  # below all norms
     for kind, over in test_shared_clients.COUPLED.items():
 
@@ -187,7 +186,7 @@ def shared_clients() -> Iterator[Row]:
             cohort = Cohort.of_single_units(who)
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(Places, "operations", together)
-                share = contribution.clipped_sum(theta, cohort, 0, plan.bound, clip_norm, source, None)
+                share = contribution.clipped_sum(RoundContext(theta, cohort, 0, plan.clipping, clip_norm, source))
             sums.append(share.total.clone())
         yield "A5", kind, times(float((sums[0] - sums[1]).norm()) / clip_norm), refusal(build)
 
@@ -228,9 +227,7 @@ def another_autoencoder() -> Iterator[Row]:
             networks.critic, networks.generator, latents[None], {CODEC: codec}, plan, gan_optimizer(plan), "here"
         )
         cohort, source = Cohort.of_single_units(np.array([0])), RandomSource.from_seed(0)
-        share_of = given.clipped_sum(
-            given.trained.initial, cohort, 0, ConstantClipNorm(clip_norm=1.0), 1.0, source, None
-        )
+        share_of = given.clipped_sum(RoundContext(given.trained.initial, cohort, 0, Flat(norm=1.0), 1.0, source))
         moved.append(share_of.total)
         keys.add(_noise_of(given))
     assert len(keys) == 2, "both have one noise"
@@ -246,10 +243,9 @@ def another_autoencoder() -> Iterator[Row]:
 def _noise_of(given: CriticGradients) -> bytes:
     """The key of the randomness of a loop's rounds."""
     rounds = PrivateSum(
-        sampler=PoissonSampling(sampling_rate=1.0, population=1),
-        grouping=OwnClients(clients=1),
-        bound=ConstantClipNorm(clip_norm=1.0),
-        mechanism=IndependentGaussian(noise_multiplier=1.0),
+        sampler=Poisson(size=1, population=1),
+        bound=Flat(norm=1.0),
+        mechanism=Gaussian(noise_multiplier=1.0),
         rounds=1,
     )
     seen: list[bytes] = []

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adversarial.specimens import COUPLED, UNCOUPLED, Loss, Seen, Watched, as_data, each, extreme
+from fitting import fit_plan
 from sfumato import data
 from sfumato._check import InputError
 from sfumato.central import DPSGD, examples, gradients
@@ -51,7 +52,7 @@ def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
 def plan_for(batch: Batch, seed: int, micro_batch: int | None = None) -> DPSGD:
     """One step with all examples, at ε = 1."""
     count = len(batch[1])
-    plan = DPSGD(steps=1, batch_size=count, clip_norm=1.0, noise_multiplier=0.0, seed=seed, micro_batch=micro_batch)
+    plan = DPSGD(steps=1, cohort=count, clipping=1.0, noise=0.0, seed=seed, examples={"micro_batch": micro_batch})
     return plan.calibrate(epsilon=1.0, delta=1e-5, population=count)
 
 
@@ -92,9 +93,7 @@ def without_last(batch: Batch) -> Batch:
 
 def between(build: Callable[[], nn.Module], loss: Loss, worlds: tuple[Batch, Batch]) -> Callable[[Tensor], bool]:
     """The likelier of the two worlds, from what each would release without noise."""
-    absent, there = (
-        moved(dataclasses.replace(plan_for(batch, 0), noise_multiplier=0.0), build, loss, batch)[0] for batch in worlds
-    )
+    absent, there = (moved(plan_for(batch, 0).replace(noise=0.0), build, loss, batch)[0] for batch in worlds)
     return lambda released: bool((released - there).norm() < (released - absent).norm())
 
 
@@ -263,18 +262,18 @@ def example_run(setting: Setting, there: bool, seed: int) -> Callable[..., Any]:
     """DP-SGD with all examples in each step."""
     values = inputs(there, setting.sign)
     records = data.examples_from_arrays(values, np.arange(len(values)) % CLASSES, num_classes=CLASSES)
-    plan = calibrated(DPSGD(steps=2, batch_size=COUNT, clip_norm=1.0, noise_multiplier=0.0))
+    plan = calibrated(DPSGD(steps=2, cohort=COUNT, clipping=1.0, noise=0.0))
     plan = replace(plan, seed=seed)
-    return lambda **options: plan.fit(network(setting, CLASSES), records, loss=scaled(setting.loss), **options)
+    return lambda **options: fit_plan(plan, network(setting, CLASSES), records, loss=scaled(setting.loss), **options)
 
 
 def users(setting: Setting, there: bool, seed: int) -> Callable[..., Any]:
     """DP-FedAvg with all users in each round."""
     values = inputs(there, setting.sign)
     records = data.from_arrays(values, np.arange(len(values)) % CLASSES, np.arange(len(values)))
-    plan = FedAvg(rounds=2, clients_per_round=COUNT, clip_norm=1.0, noise_multiplier=0.0, learning_rate=0.5)
+    plan = FedAvg(rounds=2, cohort=COUNT, clipping=1.0, noise=0.0, client={"learning_rate": 0.5})
     plan = replace(calibrated(plan), seed=seed)
-    return lambda **options: plan.fit(network(setting, 8), records, **options)
+    return lambda **options: fit_plan(plan, network(setting, 8), records, **options)
 
 
 REFUSALS = ("resume with the same", "computes something else", "the same noise would be added to another sum")
@@ -363,14 +362,14 @@ def test_so_it_is_refused_and_the_attacker_stays_within_the_bound(kind, change, 
 def test_a_single_other_picture_of_many_users_is_seen(tmp_path):
     """Also where there are so many that looking at a sample of them would be tempting."""
     count = 20_050
-    plan = FedAvg(rounds=2, clients_per_round=4, clip_norm=1.0, noise_multiplier=1.0, seed=0)
+    plan = FedAvg(rounds=2, cohort=4, clipping=1.0, noise=1.0, seed=0)
 
     def go(place: int | None, **options: Any) -> None:
         values = inputs(True, 1.0, count)
         if place is not None:
             values[place] += 1.0
         records = data.from_arrays(values, np.arange(count) % CLASSES, np.arange(count))
-        plan.fit(network(Setting(), 8), records, out=tmp_path / "run", **options)
+        fit_plan(plan, network(Setting(), 8), records, out=tmp_path / "run", **options)
 
     with pytest.raises(Seen):
         go(None, server_optimizer=lambda parameters: Watched(parameters, lr=0.1))

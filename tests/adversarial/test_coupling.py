@@ -1,6 +1,5 @@
 """One example changes another one's gradient, by what they share, draw or remember: it is refused, or bounded."""
 
-import dataclasses
 import random
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -38,7 +37,7 @@ from sfumato.central import DPSGD
 from sfumato.central.examples import ExampleContribution
 from sfumato.data import examples_from_arrays
 from sfumato.guard import self_check
-from sfumato.training import Callback, Trainable
+from sfumato.training import Callback, RoundContext, RunOptions, Trainable
 from slow import one_in, slow_but
 
 # Ordinary models and losses in which one example changes another one's gradient: each moves the sum by more than C.
@@ -73,18 +72,18 @@ def test_coupling_is_refused(kind: str) -> None:
 def test_coupling_is_refused_before_the_first_step(precision: Any, kind: str) -> None:
     build, loss, data = COUPLED[kind]
     with pytest.raises(InputError, match="coupled"):
-        dataclasses.replace(PLAN, precision=precision).fit(build(), as_data(data()), loss=loss)
+        PLAN.replace(examples={"precision": precision}).fit(build(), as_data(data()), loss=loss)
 
 
 @pytest.mark.parametrize(("precision", "kind"), one_in(4, ["float32", "bfloat16"], UNCOUPLED))
 def test_its_sibling_trains(precision: Any, kind: str) -> None:
     build, loss, data = UNCOUPLED[kind]
-    dataclasses.replace(PLAN, precision=precision).fit(build(), as_data(data()), loss=loss)
+    PLAN.replace(examples={"precision": precision}).fit(build(), as_data(data()), loss=loss)
 
 
 def test_a_branch_on_a_full_micro_batch_is_refused() -> None:
     """The self-check's own batches are smaller."""
-    plan = dataclasses.replace(PLAN, micro_batch=128)
+    plan = PLAN.replace(examples={"micro_batch": 128})
     with pytest.raises(InputError, match=r"in a full micro-batch.*coupled"):
         plan.fit(Dense(branch(lambda h: len(h) > 100)), as_data(numbers(200)))
 
@@ -98,15 +97,15 @@ def test_what_begins_at_a_later_step_stops_the_run() -> None:
             hidden = self.one(values).tanh()
             return self.two(hidden - hidden.mean(dim=0).detach() if Late.calls > 3000 else hidden)
 
-    plan = dataclasses.replace(PLAN, steps=100, micro_batch=8)
+    plan = PLAN.replace(steps=100, examples={"micro_batch": 8})
     contribution = plan.contribution(Late(), as_data(numbers()), "cpu", 0)
     source, theta = RandomSource.from_seed(0), contribution.trained.initial
     cohort = plan.grouping.group(np.arange(48), 0, source)
-    contribution.clipped_sum(theta, cohort, 8, plan.bound, 1.0, source, None)
+    contribution.clipped_sum(RoundContext(theta, cohort, 8, plan.clipping, 1.0, source))
     Late.calls = 3001
-    contribution.clipped_sum(theta, cohort, 9, plan.bound, 1.0, source, None)  # nobody looks
+    contribution.clipped_sum(RoundContext(theta, cohort, 9, plan.clipping, 1.0, source))  # nobody looks
     with pytest.raises(InputError, match=r"at step 16 .*coupled"):
-        contribution.clipped_sum(theta, cohort, 16, plan.bound, 1.0, source, None)
+        contribution.clipped_sum(RoundContext(theta, cohort, 16, plan.clipping, 1.0, source))
 
 
 @pytest.mark.parametrize("kind", UNCOUPLED)
@@ -161,7 +160,7 @@ def test_a_shared_draw_in_the_loss_is_refused() -> None:
 
 @pytest.mark.parametrize(("precision", "kind"), one_in(4, ["float32", "bfloat16"], [*SHARED, *MIXED]))
 def test_it_is_refused_before_the_first_step(precision: Any, kind: str) -> None:
-    plan = dataclasses.replace(PLAN, precision=precision)
+    plan = PLAN.replace(examples={"precision": precision})
     with pytest.raises(InputError, match=r"shared|Python's random|seeds torch's generator|reach others"):
         plan.fit({**SHARED, **MIXED}[kind](), as_data(numbers()))
 
@@ -173,7 +172,7 @@ def test_mixing_the_draws_of_examples_moves_the_sum_by_more_than_the_clip_norm(k
 
 @pytest.mark.parametrize(("precision", "kind"), one_in(4, ["float32", "bfloat16"], OWN))
 def test_a_draw_for_each_example_trains(precision: Any, kind: str) -> None:
-    dataclasses.replace(PLAN, precision=precision).fit(OWN[kind](), as_data(numbers()))
+    PLAN.replace(examples={"precision": precision}).fit(OWN[kind](), as_data(numbers()))
 
 
 @pytest.mark.parametrize("kind", OWN)
@@ -281,13 +280,13 @@ def total(contribution: ExampleContribution, units: np.ndarray, step: int = 3) -
     source = RandomSource.from_seed(0)
     cohort = PLAN.grouping.group(units, step, source)
     theta = contribution.trained.initial
-    return contribution.clipped_sum(theta, cohort, step, PLAN.bound, 1.0, source, None).total.clone()
+    return contribution.clipped_sum(RoundContext(theta, cohort, step, PLAN.clipping, 1.0, source)).total.clone()
 
 
 def late(remember: Callable[[Keeps, Tensor], Any], *, at_once: bool = False) -> ExampleContribution:
     """A contribution whose model begins to remember after all checks, or at once."""
     OCCASION.now = at_once
-    plan = DPSGD(steps=9, batch_size=8, clip_norm=1.0, noise_multiplier=1.0, seed=0, micro_batch=3)
+    plan = DPSGD(steps=9, cohort=8, clipping=1.0, noise=1.0, seed=0, examples={"micro_batch": 3})
     inputs, labels = numbers()
     contribution = plan.contribution(Keeps(remember), as_data((3 * inputs, labels)), "cpu", 0)
     OCCASION.now = True
@@ -341,7 +340,7 @@ def test_augmentations_of_one_step_do_not_remember_each_other() -> None:
 
     pixels = np.random.default_rng(0).integers(0, 256, (6, 8, 8, 1), dtype=np.uint8)
     data = examples_from_arrays(pixels, np.arange(6) % 2, num_classes=2)
-    plan = DPSGD(steps=1, batch_size=2, clip_norm=1.0, noise_multiplier=1.0, augmentation="flip", augmentations=2)
+    plan = DPSGD(steps=1, cohort=2, clipping=1.0, noise=1.0, examples={"augmentation": "flip", "copies": 2})
     contribution = plan.contribution(Pictures(), data, "cpu", 0)
     before = total(contribution, np.arange(6))
     OCCASION.now = True
@@ -411,6 +410,8 @@ def test_a_ragged_last_micro_batch_is_looked_at_too():
             OCCASION.now = True
 
     data = examples_from_arrays(np.random.default_rng(0).normal(size=(12, 6)).astype(np.float32), [0, 1, 2] * 4)
-    plan = DPSGD(steps=9, batch_size=12, micro_batch=8, noise_multiplier=1.0, seed=0, delta=1e-3, sampling="fixed")
+    plan = DPSGD(
+        steps=9, cohort={"size": 12, "kind": "fixed_size"}, examples={"micro_batch": 8}, noise=1.0, seed=0, delta=1e-3
+    )
     with pytest.raises(InputError, match="at step"):
-        plan.fit(Ragged(), data, callbacks=[Later()])
+        plan.fit(Ragged(), data, options=RunOptions(callbacks=[Later()]))

@@ -20,7 +20,7 @@ from sfumato.algorithms import ALGORITHMS
 from sfumato.central import DPSGD
 from sfumato.cli.main import main
 from sfumato.federated import FedAvg
-from sfumato.training import Trainable
+from sfumato.training import RunOptions, Trainable
 
 # Models that write what they see into themselves: nothing of it is released, whatever they call it.
 #
@@ -29,9 +29,9 @@ from sfumato.training import Trainable
 
 FEATURES, CLASSES, MARK = 6, 3, 1234.0
 PLANS = {
-    "dpsgd": DPSGD(steps=3, batch_size=6, clip_norm=1.0, noise_multiplier=1.0, micro_batch=2, seed=1),
-    "fedavg": FedAvg(rounds=3, clients_per_round=4, noise_multiplier=1.0, seed=1),
-    "fedavg at once": FedAvg(rounds=3, clients_per_round=4, noise_multiplier=1.0, seed=1, clients_at_once=2),
+    "dpsgd": DPSGD(steps=3, cohort=6, clipping=1.0, noise=1.0, examples={"micro_batch": 2}, seed=1),
+    "fedavg": FedAvg(rounds=3, cohort=4, noise=1.0, seed=1),
+    "fedavg at once": FedAvg(rounds=3, cohort=4, noise=1.0, seed=1, client={"at_once": 2}),
 }
 
 
@@ -114,7 +114,10 @@ def test_what_writes_later_is_not_released(name, plan, tmp_path, monkeypatch):
             occasion["now"] = True
 
     result = PLANS[plan].fit(
-        model, records(plan), out=tmp_path / "run", server_optimizer=lambda parameters: Then(parameters, lr=0.1)
+        model,
+        records(plan),
+        out=tmp_path / "run",
+        options=RunOptions(optimizer=lambda parameters: Then(parameters, lr=0.1)),
     )
     assert occasion["now"]
     released = load_file(tmp_path / "run" / "model.safetensors")

@@ -16,20 +16,21 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from adversarial.specimens import Seen, Watched
+from fitting import fit_plan
 from sfumato import data
 from sfumato._check import InputError
 from sfumato.central import DPSGD
 from sfumato.central.gradients import GradientSum
 from sfumato.federated import FedAvg
 from sfumato.guard.placeholders import placeholder
-from sfumato.training import Callback, Trainable, behaviour
+from sfumato.training import Callback, RunOptions, Trainable, behaviour
 from sfumato.training.behaviour import ROWS, behaviour_of, refuse_other
 
 # A run does not go on as another one under the same noise: what differs may have the same name and the same shapes.
 
 FEATURES, CLASSES = 6, 3
-EXAMPLES = DPSGD(steps=4, batch_size=6, noise_multiplier=1.0, seed=1)
-USERS = FedAvg(rounds=4, clients_per_round=4, noise_multiplier=1.0, seed=1)
+EXAMPLES = DPSGD(steps=4, cohort=6, noise=1.0, seed=1)
+USERS = FedAvg(rounds=4, cohort=4, noise=1.0, seed=1)
 
 
 def examples() -> data.ExampleDataset:
@@ -67,12 +68,12 @@ def stopping(steps: int) -> Callable[[Any], torch.optim.Optimizer]:
 
 
 def go(out: Path, plan: Any, records: Any, *, dies: bool, model: nn.Module, **options: Any) -> None:
-    common = {"out": out, "server_optimizer": stopping(2 if dies else 9), "resume": not dies, **options}
+    common = {"out": out, "server.name": stopping(2 if dies else 9), "resume": not dies, **options}
     if dies:
         with pytest.raises(Stopped):
-            plan.fit(model, records, **common)
+            fit_plan(plan, model, records, **common)
     else:
-        plan.fit(model, records, **common)
+        fit_plan(plan, model, records, **common)
 
 
 def scaled(factor: float, smoothing: float = 0.0) -> Callable[[Tensor, Tensor], Tensor]:
@@ -248,14 +249,14 @@ def test_draws_of_a_gpu_are_seen_too(monkeypatch):
 
 INPUTS = np.random.default_rng(0).normal(size=(24, FEATURES)).astype(np.float32)
 LABELS = np.arange(24) % CLASSES
-NOISY: dict[str, Any] = {"clip_norm": 1.0, "noise_multiplier": 1000.0}
+NOISY: dict[str, Any] = {"clipping.norm": 1.0, "noise.noise_multiplier": 1000.0}
 RUNS = {
     "examples": (
-        DPSGD(steps=2, batch_size=6, **NOISY),
+        DPSGD(steps=2, cohort=6, **NOISY),
         lambda: data.examples_from_arrays(INPUTS, LABELS, num_classes=CLASSES),
     ),
     "users": (
-        FedAvg(rounds=2, clients_per_round=4, **NOISY),
+        FedAvg(rounds=2, cohort=4, **NOISY),
         lambda: data.from_arrays(INPUTS, LABELS, np.arange(24) // 4),
     ),
 }
@@ -279,7 +280,14 @@ def around(between: nn.Module, seed: int = 0) -> nn.Module:
 
 def go_watched(kind: str, folder: Path, model: nn.Module, **options: Any) -> None:
     plan, records = RUNS[kind]
-    plan.fit(model, records(), out=folder, server_optimizer=lambda given: Watched(given, lr=0.1), **options)
+    fit_plan(
+        plan,
+        model,
+        records(),
+        out=folder,
+        options=RunOptions(optimizer=lambda given: Watched(given, lr=0.1)),
+        **options,
+    )
 
 
 def copies(kind: str, folder: Path) -> tuple[Path, Path]:
@@ -316,7 +324,7 @@ def test_copies_that_go_on_alike_draw_the_same_noise(kind, tmp_path):
 # A round that is repeated with less memory is the same round, or none: no noise meets two sums.
 
 COUNT, ROOM = 64, 16
-PLAN = DPSGD(steps=2, batch_size=48, clip_norm=1.0, noise_multiplier=1000.0)
+PLAN = DPSGD(steps=2, cohort=48, clipping=1.0, noise=1000.0)
 
 
 def mean_with(between: nn.Module, folder: Path, *, resume: bool) -> Tensor:
@@ -325,7 +333,13 @@ def mean_with(between: nn.Module, folder: Path, *, resume: bool) -> Tensor:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(FEATURES, 16), between, nn.Linear(16, CLASSES))
     with pytest.raises(Seen) as shown:
-        PLAN.fit(model, records, out=folder, resume=resume, server_optimizer=lambda given: Watched(given, lr=0.1))
+        PLAN.fit(
+            model,
+            records,
+            out=folder,
+            resume=resume,
+            options=RunOptions(optimizer=lambda given: Watched(given, lr=0.1)),
+        )
     return shown.value.mean
 
 

@@ -1,7 +1,6 @@
 """Clients that are trained in one batched operation do not see each other, or are refused there."""
 
 from contextlib import suppress
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,15 +11,15 @@ from torch import Tensor, nn
 from sfumato import data
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.clipping import ConstantClipNorm
+from sfumato.clipping import Flat
 from sfumato.federated import FedAvg, FedEmb
 from sfumato.sampling import Cohort
-from sfumato.training import Callback
+from sfumato.training import Callback, RoundContext, RunOptions
 from sfumato.training.loop import Cadence
 
 FEATURES, CLASSES = 6, 3
 SIZES = (2, 9, 3, 14, 5, 2)
-PLAN = FedAvg(rounds=2, clients_per_round=4, noise_multiplier=1.0, batch_size=4, seed=1)
+PLAN = FedAvg(rounds=2, cohort=4, noise=1.0, client={"batch_size": 4}, seed=1)
 
 
 def users(wild: float = 1.0) -> data.UserDataset:
@@ -54,35 +53,37 @@ COUPLED = {
 
 
 @pytest.mark.parametrize("over", COUPLED)
-@pytest.mark.parametrize("plan", [PLAN, FedEmb(rounds=2, clients_per_round=2, users_per_client=2, noise_multiplier=1)])
+@pytest.mark.parametrize("plan", [PLAN, FedEmb(rounds=2, cohort={"size": 2, "users_per_client": 2}, noise=1)])
 def test_what_mixes_the_examples_of_a_client_trains_one_by_one_only(over, plan):
     plan.contribution(Over(COUPLED[over]), users(), "cpu", 0)
     with pytest.raises(InputError, match="use clients_at_once=1"):
-        replace(plan, clients_at_once=3).contribution(Over(COUPLED[over]), users(), "cpu", 0)
+        plan.replace(client={"at_once": 3}).contribution(Over(COUPLED[over]), users(), "cpu", 0)
 
 
 @pytest.mark.parametrize("layers", [[nn.LayerNorm(8)], [nn.Dropout(0.0)], [nn.Unflatten(1, (2, 4)), nn.Flatten()]])
 def test_what_treats_each_example_alone_is_accepted(layers):
-    replace(PLAN, clients_at_once=3).contribution(Over(nn.Sequential(*layers)), users(), "cpu", 0)
+    PLAN.replace(client={"at_once": 3}).contribution(Over(nn.Sequential(*layers)), users(), "cpu", 0)
 
 
 @pytest.mark.parametrize("at_once", [2, 32])
 @pytest.mark.parametrize("layer", [nn.Dropout(0.5), nn.AlphaDropout(0.2), nn.FeatureAlphaDropout(0.2)])
 def test_what_draws_random_numbers_trains_one_by_one_only(layer, at_once):
     """Who stands first would seed the draws of all: one person moved the sum by 4 C."""
-    plan = replace(PLAN, clients_at_once=at_once)
-    replace(plan, clients_at_once=1).contribution(Over(layer), users(), "cpu", 0)
+    plan = PLAN.replace(client={"at_once": at_once})
+    plan.replace(client={"at_once": 1}).contribution(Over(layer), users(), "cpu", 0)
     with pytest.raises(InputError, match=r"draws random numbers .* use clients_at_once=1"):
         plan.contribution(Over(layer), users(), "cpu", 0)
 
 
 def test_draws_that_begin_later_stop_the_round():
-    contribution = replace(PLAN, clients_at_once=2).contribution(Over(nn.Identity()), users(), "cpu", 0)
+    contribution = PLAN.replace(client={"at_once": 2}).contribution(Over(nn.Identity()), users(), "cpu", 0)
     for trainer in contribution._trainers:
         trainer.trained.model.over = nn.Dropout(0.5)
     source, theta = RandomSource.from_seed(0), contribution.trained.initial
     with pytest.raises(InputError, match="draws random numbers"):
-        contribution.clipped_sum(theta, Cohort.of_single_units(np.arange(4)), 0, PLAN.bound, 1.0, source, None)
+        contribution.clipped_sum(
+            RoundContext(theta, Cohort.of_single_units(np.arange(4)), 0, PLAN.clipping, 1.0, source)
+        )
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16, torch.float64])
@@ -90,8 +91,8 @@ def test_a_model_of_half_or_double_precision_is_accepted(kind):
     model = Over(nn.Identity()).to(kind)
     model.register_forward_pre_hook(lambda _, given: given[0].to(kind))
     model.register_forward_hook(lambda _, given, found: found.float())
-    plan = FedEmb(rounds=2, clients_per_round=2, users_per_client=2, noise_multiplier=1, learning_rate=0.5)
-    replace(plan, clients_at_once=3).contribution(model, users(), "cpu", 0)
+    plan = FedEmb(rounds=2, cohort={"size": 2, "users_per_client": 2}, noise=1, client={"learning_rate": 0.5})
+    plan.replace(client={"at_once": 3}).contribution(model, users(), "cpu", 0)
 
 
 @pytest.mark.parametrize("learning_rate", [0.1, 5.0])
@@ -99,7 +100,7 @@ def test_records_at_which_training_diverges_are_no_reason_to_refuse(learning_rat
     """What rounding is enlarged to there says nothing of a model that treats each example alone."""
     inputs = (1e20 * np.random.default_rng(0).normal(size=(240, FEATURES))).astype(np.float32)
     records = data.from_arrays(inputs, np.arange(240) % CLASSES, np.repeat(np.arange(12), 20))
-    plan = replace(PLAN, clients_at_once=3, learning_rate=learning_rate)
+    plan = PLAN.replace(client={"at_once": 3, "learning_rate": learning_rate})
     plan.contribution(nn.Sequential(nn.Linear(FEATURES, 8), nn.ReLU(), nn.Linear(8, CLASSES)), records, "cpu", 0)
     with pytest.raises(InputError, match="use clients_at_once=1"):
         plan.contribution(Over(COUPLED["statistics"]), records, "cpu", 0)
@@ -108,12 +109,14 @@ def test_records_at_which_training_diverges_are_no_reason_to_refuse(learning_rat
 @pytest.mark.parametrize("wild", [np.nan, np.inf, 1e30])
 def test_a_client_that_is_not_finite_takes_nobody_with_it(wild):
     """Padding is the client's own: zero times another one's NaN would be NaN."""
-    contribution = replace(PLAN, clients_at_once=6).contribution(Over(nn.Identity()), users(), "cpu", 0)
+    contribution = PLAN.replace(client={"at_once": 6}).contribution(Over(nn.Identity()), users(), "cpu", 0)
 
     def total(units: np.ndarray, records: data.UserDataset):
         contribution.users = records
         source, theta = RandomSource.from_seed(0), contribution.trained.initial
-        return contribution.clipped_sum(theta, Cohort.of_single_units(units), 0, PLAN.bound, 1.0, source, None)
+        return contribution.clipped_sum(
+            RoundContext(theta, Cohort.of_single_units(units), 0, PLAN.clipping, 1.0, source)
+        )
 
     others = total(np.arange(1, len(SIZES)), users())
     together = total(np.arange(len(SIZES)), users(wild))
@@ -144,19 +147,18 @@ def test_no_client_goes_through_the_model_alone_before_the_operation_of_all():
     """The size of a head is asked of the model; what it keeps of an example then would meet everybody."""
     plan = FedEmb(
         rounds=2,
-        clients_per_round=2,
-        noise_multiplier=1,
-        users_per_client=1,
-        batch_size=None,
-        local_epochs=1,
-        clients_at_once=8,
+        cohort={"size": 2, "users_per_client": 1},
+        noise=1,
+        client={"batch_size": None, "epochs": 1, "at_once": 8},
     )
-    bound, everybody = ConstantClipNorm(clip_norm=1e9), np.arange(EXTREME, EXTREME + 5)
+    bound, everybody = Flat(norm=1e9), np.arange(EXTREME, EXTREME + 5)
 
     def total(users_there: np.ndarray) -> Tensor:
         contribution = plan.contribution(KeepsExtremes(), alike(), "cpu", 0)
         theta, cohort = contribution.trained.initial.clone(), Cohort.of_single_units(users_there)
-        return contribution.clipped_sum(theta, cohort, 0, bound, 1e9, RandomSource.from_seed(1), None).total.clone()
+        return contribution.clipped_sum(
+            RoundContext(theta, cohort, 0, bound, 1e9, RandomSource.from_seed(1))
+        ).total.clone()
 
     without, alone = total(everybody[1:]), total(everybody[:1])
     assert (total(everybody) - alone - without).norm() < 1e-4 * without.norm()
@@ -193,8 +195,10 @@ class Asks(Callback):
 @pytest.mark.parametrize("at_once", [1, 3])
 def test_no_client_meets_what_the_model_kept_of_a_measurement(at_once, callbacks):
     """Who comes first in a round would meet it alone, and that is another one where somebody goes."""
-    plan = FedAvg(rounds=2, clients_per_round=3, noise_multiplier=1, seed=1, clients_at_once=at_once, client_threads=1)
+    plan = FedAvg(rounds=2, cohort=3, noise=1, seed=1, client={"at_once": at_once, "threads": 1})
     often, model = Cadence(evaluate_every=1), CountsWhatItWasAsked()
-    measured = plan.fit(model, users(), validation=users(), cadence=often, callbacks=callbacks).model.state_dict()
+    measured = plan.fit(
+        model, users(), validation=users(), options=RunOptions(**vars(often), callbacks=callbacks)
+    ).model.state_dict()
     unmeasured = plan.fit(model, users()).model.state_dict()
     assert all(torch.equal(measured[name], unmeasured[name]) for name in measured)

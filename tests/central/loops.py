@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.data import TensorDataset
 
+from fitting import run_options
 from sfumato.central import DPSGD
 
 # Runs of a loop of one's own on made-up records.
@@ -34,7 +35,10 @@ def net(*, dropout: float = 0.2) -> nn.Sequential:
 
 
 def plan(**fields) -> DPSGD:
-    return DPSGD(**{"steps": STEPS, "batch_size": 64, "micro_batch": 16, "noise_multiplier": 1.0, "seed": 3} | fields)
+    return DPSGD(
+        **{"steps": STEPS, "cohort.size": 64, "examples.micro_batch": 16, "noise.noise_multiplier": 1.0, "seed": 3}
+        | fields
+    )
 
 
 def sgd(model: nn.Module, rate: float = 0.5) -> torch.optim.Optimizer:
@@ -48,7 +52,8 @@ def losses_of(model: nn.Module, batch) -> torch.Tensor:
 def train(model=None, data=None, *, of=plan, optimizer=sgd, **options):
     """The usual loop; the model and the loop."""
     model = net() if model is None else model
-    with of().open(model, optimizer(model), records() if data is None else data, **options) as private:
+    given = run_options(options)
+    with of().open(model, optimizer(model), records() if data is None else data, **given) as private:
         for batch in private:
             private.backward(losses_of(model, batch))
     return model, private

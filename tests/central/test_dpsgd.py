@@ -27,17 +27,17 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD
 from sfumato.central.examples import augmented
-from sfumato.clipping import AutomaticClipNorm, QuantileRule
+from sfumato.clipping import Adaptive, Automatic
 from sfumato.data import ExampleDataset, to_tensor
 from sfumato.guard import due, recheck
 from sfumato.sampling import Cohort
-from sfumato.training import Cadence
+from sfumato.training import RoundContext, RunOptions
 from slow import by_profile, one_in
 from small_runs import Slow, assert_equal_up_to_rounding, outcome
 
 # DP-SGD as a user runs it: the step is the paper's, and the odd cases are ordinary ones.
 
-PLAN = DPSGD(steps=3, batch_size=12, learning_rate=0.5, noise_multiplier=0.8, clip_norm=0.7, seed=3)
+PLAN = DPSGD(steps=3, cohort=12, server={"learning_rate": 0.5}, noise=0.8, clipping=0.7, seed=3)
 
 
 def vector(model: nn.Module) -> torch.Tensor:
@@ -65,12 +65,12 @@ def by_hand(plan: DPSGD, model: nn.Module, data: ExampleDataset, step: int) -> t
         ]
         loss = sum(functional.cross_entropy(model(each), torch.from_numpy(label)) for each in copies) / len(copies)
         gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(model.parameters()))]).double()
-        total += gradient * min(1.0, plan.clip_norm / gradient.norm().item())
+        total += gradient * min(1.0, plan.clipping.norm / gradient.norm().item())
     noise = torch.from_numpy(source.stream("noise", step).normal(total.numel()))
-    return (total + plan.noise_multiplier * plan.clip_norm * noise) / plan.batch_size
+    return (total + plan.noise.noise_multiplier * plan.clipping.norm * noise) / plan.batch_size
 
 
-@pytest.mark.parametrize("changes", [{}, {"augmentation": "crop_flip", "augmentations": 3}], ids=str)
+@pytest.mark.parametrize("changes", [{}, {"examples.augmentation": "crop_flip", "examples.copies": 3}], ids=str)
 def test_a_step_is_the_one_of_the_paper(network, pictures, changes):
     plan = dataclasses.replace(PLAN, **changes)
     data, model = pictures(50), network()
@@ -86,17 +86,17 @@ def test_a_step_is_the_one_of_the_paper(network, pictures, changes):
 
 @pytest.mark.parametrize(("clipping", "micro"), one_in(3, ["flat", "per_layer", "automatic"], [1, 2, 5, 64]))
 def test_a_batch_in_pieces_is_the_batch_and_noise_is_drawn_once(network, pictures, micro, clipping):
-    plan = dataclasses.replace(PLAN, clipping=clipping, augmentation="flip", augmentations=2)
+    plan = PLAN.replace(clipping=clipping, examples={"augmentation": "flip", "copies": 2})
     data = pictures(60)
-    whole = dataclasses.replace(plan, micro_batch=60).fit(network(), data)
-    parts = dataclasses.replace(plan, micro_batch=micro).fit(network(), data)
+    whole = plan.replace(examples={"micro_batch": 60}).fit(network(), data)
+    parts = plan.replace(examples={"micro_batch": micro}).fit(network(), data)
     torch.testing.assert_close(vector(parts.model), vector(whole.model), atol=1e-5, rtol=1e-4)
     for one, other in zip(whole.history, parts.history, strict=True):
         assert one["not_private"]["units"] == other["not_private"]["units"]
 
 
 def test_an_empty_batch_is_a_step_of_pure_noise(network, pictures, tmp_path):
-    plan = dataclasses.replace(PLAN, population=10**9, batch_size=1, learning_rate=1.0)
+    plan = PLAN.replace(population=10**9, cohort=1, server={"learning_rate": 1.0})
     model = network()
     result = plan.fit(model, pictures(20), out=tmp_path / "run")
     assert [row["not_private"]["units"] for row in result.history] == [0, 0, 0]
@@ -110,7 +110,7 @@ def test_an_example_that_is_not_finite_counts_as_zero_and_is_counted(network, pi
     if place == 0 and value == 1e38:
         pytest.skip("the self-check meets it, and refuses")
     data = changed(pictures(30), place, value)
-    full = dataclasses.replace(PLAN, batch_size=30, steps=1, noise_multiplier=0.0)
+    full = PLAN.replace(cohort=30, steps=1, noise=0.0)
     result = full.fit(network(), data)
     assert result.history[0]["not_private"]["non_finite"] == 1
     assert result.history[0]["not_private"]["loss"] is not None
@@ -131,7 +131,7 @@ def test_memory_that_runs_out_makes_smaller_pieces_and_the_same_result(network, 
 
     limit = 5
     data = pictures(60)
-    plan = dataclasses.replace(PLAN, micro_batch=40)
+    plan = PLAN.replace(examples={"micro_batch": 40})
     with pytest.warns(UserWarning, match="memory ran out with .* going on with"):
         result = plan.fit(Greedy(), data)
     torch.testing.assert_close(vector(result.model), vector(plan.fit(network(), data).model), atol=1e-5, rtol=1e-4)
@@ -140,7 +140,7 @@ def test_memory_that_runs_out_makes_smaller_pieces_and_the_same_result(network, 
     groups = plan.grouping.group(np.arange(60), 0, source)
     limit = 0
     with pytest.warns(UserWarning, match="ran out"), pytest.raises(InputError, match="with a single example in a step"):
-        contribution.clipped_sum(contribution.trained.initial, groups, 0, plan.bound, 1.0, source, None)
+        contribution.clipped_sum(RoundContext(contribution.trained.initial, groups, 0, plan.clipping, 1.0, source))
 
 
 @pytest.mark.parametrize(
@@ -174,23 +174,23 @@ class Coupled(nn.Module):
         ({"steps": 3, "epochs": 2.0}, "not both"),
         ({"steps": 0}, "steps must be a whole number"),
         ({"epochs": -1.0, "steps": None}, "epochs must be > 0"),
-        ({"batch_size": 0}, "batch_size"),
-        ({"micro_batch": 0}, "micro_batch"),
-        ({"learning_rate": 0.0}, "learning_rate must be > 0"),
-        ({"optimizer": "lion"}, "optimizer must be one of"),
-        ({"nesterov": True}, "nesterov needs"),
+        ({"cohort.size": 0}, "batch_size"),
+        ({"examples.micro_batch": 0}, "micro_batch"),
+        ({"server.learning_rate": 0.0}, "learning_rate must be > 0"),
+        ({"server.name": "lion"}, "optimizer must be one of"),
+        ({"server.nesterov": True}, "nesterov needs"),
         ({"clipping": "soft"}, "clipping must be one of"),
-        ({"clip_norm": None, "noise_multiplier": 0.0, "clipping": "automatic"}, "needs a clip_norm"),
-        ({"clip_norm": None}, "needs a clip_norm"),
-        ({"adaptive_clip_quantile": 0.9}, "clipping=adaptive"),
-        ({"adaptive_clip_rounds": 5, "clipping": "automatic"}, "adaptive_clip_rounds is for clipping=adaptive"),
-        ({"clip_gamma": 0.1}, "clip_gamma is for clipping=automatic"),
-        ({"clip_gamma": AutomaticClipNorm(clip_norm=1.0).gamma}, "clip_gamma is for clipping=automatic"),
-        ({"adaptive_clip_quantile": QuantileRule().quantile}, "adaptive_clip_quantile is for clipping=adaptive"),
-        ({"adaptive_clip_learning_rate": QuantileRule().learning_rate}, "adaptive_clip_learning_rate is for"),
-        ({"augmentations": 4}, "choose an augmentation"),
-        ({"ema_decay": 1.0}, "ema_decay"),
-        ({"warm_up": -1}, "warm_up"),
+        ({"clipping.norm": None, "noise.noise_multiplier": 0.0, "clipping": "automatic"}, "needs a clip_norm"),
+        ({"clipping.norm": None}, "needs a clip_norm"),
+        ({"clipping.quantile": 0.9}, "clipping=adaptive"),
+        ({"clipping.adapted_rounds": 5, "clipping": "automatic"}, "adaptive_clip_rounds is for clipping=adaptive"),
+        ({"clipping.gamma": 0.1}, "clip_gamma is for clipping=automatic"),
+        ({"clipping.gamma": Automatic(norm=1.0).gamma}, "clip_gamma is for clipping=automatic"),
+        ({"clipping.quantile": Adaptive().quantile}, "adaptive_clip_quantile is for clipping=adaptive"),
+        ({"clipping.learning_rate": Adaptive().learning_rate}, "adaptive_clip_learning_rate is for"),
+        ({"examples.copies": 4}, "choose an augmentation"),
+        ({"server.ema_decay": 1.0}, "ema_decay"),
+        ({"server.warm_up": -1}, "warm_up"),
     ],
     ids=str,
 )
@@ -202,14 +202,14 @@ def test_a_plan_that_makes_no_sense_is_refused_in_one_line(changes, named):
 
 def test_data_that_cannot_be_trained_on_are_refused(network, pictures):
     with pytest.raises(InputError, match="lower batch_size"):
-        dataclasses.replace(PLAN, batch_size=100).fit(network(), pictures(20))
+        PLAN.replace(cohort=100).fit(network(), pictures(20))
     with pytest.raises(InputError, match="has 1 examples"):
         PLAN.fit(network(), pictures(1))
     with pytest.raises(InputError, match=r"labels must be in 0 … 1, got 2 in example \d+"):
         PLAN.fit(network(), dataclasses.replace(pictures(20), num_classes=2))
     numbers = ExampleDataset(inputs=(np.ones((20, 4), np.float32),), targets=np.zeros(20, int), num_classes=1)
     with pytest.raises(InputError, match="augmentation flip is for pictures"):
-        dataclasses.replace(PLAN, augmentation="flip").fit(nn.Linear(4, 1), numbers)
+        PLAN.replace(examples={"augmentation": "flip"}).fit(nn.Linear(4, 1), numbers)
 
 
 def test_whole_numbers_go_into_embeddings_and_two_inputs_into_two_arguments():
@@ -228,7 +228,7 @@ def test_whole_numbers_go_into_embeddings_and_two_inputs_into_two_arguments():
     assert 0 <= result.evaluation["trained"]["accuracy"] <= 1
     outside = dataclasses.replace(data, inputs=(inputs[0], inputs[1] + (np.arange(40) > 30)[:, None] * 9))
     with pytest.raises(InputError, match="an id that the model has no row for"):
-        dataclasses.replace(PLAN, batch_size=40).fit(Both(), outside)
+        PLAN.replace(cohort=40).fit(Both(), outside)
 
 
 def test_a_parameter_that_nothing_uses_is_told_and_gets_noise(network, pictures):
@@ -257,7 +257,7 @@ def test_frozen_parameters_stay_and_get_no_noise(network, pictures):
 def test_the_moving_average_is_what_is_released_and_costs_nothing(network, pictures, tmp_path):
     data = pictures(40)
     plain = [dataclasses.replace(PLAN, steps=n).fit(network(), data).model for n in (1, 2, 3)]
-    average = dataclasses.replace(PLAN, ema_decay=0.15).fit(network(), data, out=tmp_path / "run")
+    average = PLAN.replace(server={"ema_decay": 0.15}).fit(network(), data, out=tmp_path / "run")
     expected = vector(network())
     for step, model in enumerate(plain):
         decay = min(0.15, (1 + step) / (10 + step))
@@ -270,19 +270,19 @@ def test_the_moving_average_is_what_is_released_and_costs_nothing(network, pictu
 
 def test_the_cosine_schedule_ends_at_nothing(network, pictures):
     data = pictures(40)
-    cosine = dataclasses.replace(PLAN, schedule="cosine", steps=4, warm_up=1)
+    cosine = PLAN.replace(server={"schedule": "cosine", "warm_up": 1}, steps=4)
     rates = [cosine.rate_schedule(4).factor(step) for step in range(4)]
     assert rates == pytest.approx([1.0, 1.0, 0.75, 0.25])
     one = dataclasses.replace(PLAN, steps=1)
     first = one.fit(network(), data).model
-    warm = dataclasses.replace(one, warm_up=2).fit(network(), data).model
+    warm = one.replace(server={"warm_up": 2}).fit(network(), data).model
     start = vector(network())
     torch.testing.assert_close(vector(warm) - start, (vector(first) - start) / 2, atol=1e-6, rtol=1e-5)
 
 
 @pytest.mark.parametrize("sampling", ["shuffled", "min_separation"])
 def test_an_epoch_of_whole_batches_is_one_participation(sampling: str):
-    plan = DPSGD(batch_size=50, noise="tree", sampling=sampling, noise_multiplier=1.0)  # pyright: ignore[reportArgumentType]
+    plan = DPSGD(cohort={"size": 50, "kind": sampling}, noise={"kind": "tree", "noise_multiplier": 1.0})  # pyright: ignore[reportArgumentType]
     for epochs in (1, 5):
         private_sum = dataclasses.replace(plan, epochs=epochs).private_sum(630)
         assert private_sum.rounds == 12 * epochs
@@ -290,7 +290,7 @@ def test_an_epoch_of_whole_batches_is_one_participation(sampling: str):
 
 
 def test_epochs_are_steps_for_the_public_population():
-    plan = DPSGD(epochs=3, batch_size=64, noise_multiplier=1.0)
+    plan = DPSGD(epochs=3, cohort=64, noise=1.0)
     assert plan.rounds_for(1000) == 47
     assert plan.for_population(1000).steps == 47
     calibrated = plan.calibrate(epsilon=2.0, delta=1e-5, population=1000)
@@ -299,7 +299,7 @@ def test_epochs_are_steps_for_the_public_population():
     from dp_accounting import dp_event, pld
 
     accountant = pld.PLDAccountant()
-    step = dp_event.PoissonSampledDpEvent(0.064, dp_event.GaussianDpEvent(calibrated.noise_multiplier))
+    step = dp_event.PoissonSampledDpEvent(0.064, dp_event.GaussianDpEvent(calibrated.noise.noise_multiplier))
     accountant.compose(dp_event.SelfComposedDpEvent(step, 47))
     assert accountant.get_epsilon(1e-5) == pytest.approx(2.0, rel=2e-3)
 
@@ -307,7 +307,7 @@ def test_epochs_are_steps_for_the_public_population():
 @pytest.mark.slow
 @pytest.mark.parametrize("clipping", ["flat", "automatic", "per_layer", "adaptive"])
 def test_private_training_learns(network, pictures, clipping):
-    plan = DPSGD(steps=60, batch_size=100, clipping=clipping, learning_rate=0.3, seed=1)
+    plan = DPSGD(steps=60, cohort=100, clipping=clipping, server={"learning_rate": 0.3}, seed=1)
     plan = plan.calibrate(epsilon=4.0, delta=1e-4, population=500)
     data = pictures(700)
     result = plan.fit(network(), data.subset(range(500)), test=data.subset(range(500, 700)))
@@ -338,7 +338,7 @@ def test_what_reading_took_to_be_public_is_in_the_statement(network, pictures, t
 
 def test_a_large_logical_batch_takes_the_memory_of_a_small_one(network, pictures):
     """What is alive at the end of a micro-batch does not depend on how many came before."""
-    contribution = dataclasses.replace(PLAN, micro_batch=16).contribution(network(), pictures(30), "cpu", 0)
+    contribution = PLAN.replace(examples={"micro_batch": 16}).contribution(network(), pictures(30), "cpu", 0)
     alive: list[int] = []
     inner = contribution._recorded
 
@@ -353,13 +353,13 @@ def test_a_large_logical_batch_takes_the_memory_of_a_small_one(network, pictures
     contribution._recorded = watched
     groups, source = Cohort.of_single_units(np.tile(np.arange(30), 4)), RandomSource.from_seed(0)
     step = next(step for step in range(1, 100) if not due(step, 100, source))
-    contribution.clipped_sum(contribution.trained.initial, groups, step, PLAN.bound, 1.0, source, None)
+    contribution.clipped_sum(RoundContext(contribution.trained.initial, groups, step, PLAN.clipping, 1.0, source))
     assert len(alive) == 8
     assert max(alive[1:]) - min(alive[1:-1]) < 200
 
 
 def test_batches_of_a_fixed_size_are_stated_for_an_exchanged_example(network, pictures):
-    plan = dataclasses.replace(PLAN, sampling="fixed")
+    plan = PLAN.replace(cohort="fixed_size")
     result = plan.fit(network(), pictures(40))
     assert [row["not_private"]["units"] for row in result.history] == [12, 12, 12]
     assert (result.statement.unit, result.statement.adjacency) == ("example", "replace")
@@ -393,7 +393,7 @@ def sums(plan: DPSGD, data: ExampleDataset, *cohorts: np.ndarray) -> list[torch.
     for cohort in cohorts:
         groups = plan.grouping.group(cohort, 0, source)
         share = contribution.clipped_sum(
-            contribution.trained.initial, groups, 0, plan.bound, plan.bound.start, source, None
+            RoundContext(contribution.trained.initial, groups, 0, plan.clipping, plan.clipping.norm, source)
         )
         totals.append(share.total)
     return totals
@@ -408,11 +408,13 @@ def sums(plan: DPSGD, data: ExampleDataset, *cohorts: np.ndarray) -> list[torch.
     micro=st.sampled_from([1, 3, 16]),
 )
 def test_one_example_moves_the_sum_by_at_most_the_sensitivity(clipping, seed, scale, clip, micro):
-    plan = DPSGD(steps=1, batch_size=4, clip_norm=clip, clipping=clipping, noise_multiplier=0.1, micro_batch=micro)
+    plan = DPSGD(
+        steps=1, cohort=4, clipping={"norm": clip, "kind": clipping}, noise=0.1, examples={"micro_batch": micro}
+    )
     present = np.arange(7)
     whole, without = sums(plan, wild(seed, scale), present, present[:-1])
     private_sum = plan.private_sum(7)
-    sensitivity = private_sum.contributions_moved * private_sum.scale(plan.bound.start)
+    sensitivity = private_sum.contributions_moved * private_sum.scale(plan.clipping.norm)
     assert sensitivity == pytest.approx(clip)
     round_off = 7 * clip * 2.0**-20  # single precision within a micro-batch
     assert (whole - without).norm().item() <= sensitivity + round_off
@@ -420,7 +422,7 @@ def test_one_example_moves_the_sum_by_at_most_the_sensitivity(clipping, seed, sc
 
 @pytest.mark.parametrize("clipping", ["flat", "per_layer", "automatic"])
 def test_the_bound_is_reached_so_that_no_noise_is_wasted(clipping):
-    plan = DPSGD(steps=1, batch_size=4, clip_norm=0.1, clipping=clipping, noise_multiplier=1.0)
+    plan = DPSGD(steps=1, cohort=4, clipping={"norm": 0.1, "kind": clipping}, noise=1.0)
     whole, without = sums(plan, wild(1, 1e3), np.arange(7), np.arange(6))
     share = 1.0 if clipping != "per_layer" else 0.7  # the layer before the saturated tanh has no gradient
     assert (whole - without).norm().item() > 0.99 * share * 0.1
@@ -428,7 +430,7 @@ def test_the_bound_is_reached_so_that_no_noise_is_wasted(clipping):
 
 def test_two_examples_of_one_person_move_the_sum_by_more():
     """So the statement speaks of one example, and says so."""
-    plan = DPSGD(steps=1, batch_size=4, clip_norm=1e-3, noise_multiplier=1.0)
+    plan = DPSGD(steps=1, cohort=4, clipping=1e-3, noise=1.0)
     data = wild(3, 1.0)
     inputs = np.asarray(data.inputs[0]).copy()
     inputs[-2] = inputs[-1]
@@ -445,11 +447,13 @@ def test_augmentations_of_an_example_are_clipped_together():
     pixels = rng.integers(0, 256, (3, 8, 8, 1), dtype=np.uint8)
     data = ExampleDataset(inputs=(pixels,), targets=np.array([0, 1, 1]), num_classes=2)
     model = nn.Sequential(nn.Flatten(), nn.Linear(64, 2))
-    plan = DPSGD(steps=1, batch_size=2, clip_norm=1e-3, augmentation="crop_flip", augmentations=5, noise_multiplier=1.0)
+    plan = DPSGD(steps=1, cohort=2, clipping=1e-3, examples={"augmentation": "crop_flip", "copies": 5}, noise=1.0)
     source = RandomSource.from_seed(0)
     contribution = plan.contribution(model, data, "cpu", 0)
     groups = plan.grouping.group(np.array([1]), 0, source)
-    total = contribution.clipped_sum(contribution.trained.initial, groups, 0, plan.bound, 1e-3, source, None).total
+    total = contribution.clipped_sum(
+        RoundContext(contribution.trained.initial, groups, 0, plan.clipping, 1e-3, source)
+    ).total
     assert total.norm().item() <= 1e-3
 
 
@@ -457,7 +461,7 @@ def test_the_noise_is_scaled_to_the_sensitivity_that_the_bound_tells(network, pi
     import json
 
     for clipping in CLIPPINGS:
-        plan = DPSGD(steps=1, batch_size=8, clip_norm=0.3, clipping=clipping, noise_multiplier=0.7, seed=0)
+        plan = DPSGD(steps=1, cohort=8, clipping={"norm": 0.3, "kind": clipping}, noise=0.7, seed=0)
         plan.fit(network(), pictures(40), out=tmp_path / clipping)
         entry = json.loads((tmp_path / clipping / "ledger.jsonl").read_text().splitlines()[0])
         assert entry["sensitivity"] == pytest.approx(0.3)
@@ -468,7 +472,7 @@ def test_the_noise_is_scaled_to_the_sensitivity_that_the_bound_tells(network, pi
 
 # DP-SGD with public batch norm: the whole gradient, the statistics of the released weights, no record read.
 
-TWO_STEPS = DPSGD(steps=2, batch_size=4, clip_norm=0.1, noise_multiplier=1.0, seed=1)
+TWO_STEPS = DPSGD(steps=2, cohort=4, clipping=0.1, noise=1.0, seed=1)
 
 
 def normalised_numbers(count: int, *shape: int, seed: int = 0) -> ExampleDataset:
@@ -500,7 +504,7 @@ def test_a_step_with_public_batch_norm_follows_the_whole_gradient() -> None:
     """Through the statistics too: by differences of the loss, whose statistics follow the weights."""
     data = normalised_numbers(10, 6)
     inner, _ = normalised()
-    plan = DPSGD(steps=1, batch_size=10, learning_rate=1.0, clip_norm=None, noise_multiplier=0.0, seed=0)
+    plan = DPSGD(steps=1, cohort=10, server={"learning_rate": 1.0}, clipping=None, noise=0.0, seed=0)
     moved = plan.fit(Doubled(inner), data).model.get_parameter("inner.0.weight").detach()
     model, public = normalised()
     values, labels = torch.from_numpy(np.array(data.inputs[0])).double(), torch.from_numpy(np.array(data.targets))
@@ -524,7 +528,7 @@ def test_a_step_with_public_batch_norm_follows_the_whole_gradient() -> None:
 @pytest.mark.parametrize("ema", [None, 0.9])
 def test_released_statistics_are_those_of_the_released_weights(ema: float | None, tmp_path) -> None:
     model, public = normalised()
-    plan = dataclasses.replace(TWO_STEPS, ema_decay=ema, learning_rate=2.0)
+    plan = TWO_STEPS.replace(server={"ema_decay": ema, "learning_rate": 2.0})
     plan.fit(Doubled(model), normalised_numbers(16, 6), out=tmp_path / "run")
     released = load_file(tmp_path / "run" / "model.safetensors")
     found = Doubled(normalised()[0])
@@ -541,7 +545,7 @@ def test_what_is_added_to_the_noisy_mean_reads_no_record() -> None:
         contribution = TWO_STEPS.contribution(Doubled(normalised()[0]), normalised_numbers(16, 6, seed=seed), "cpu", 0)
         source = RandomSource.from_seed(0)
         cohort, theta = TWO_STEPS.grouping.group(np.arange(16), 0, source), contribution.trained.initial
-        contribution.clipped_sum(theta, cohort, 0, TWO_STEPS.bound, 0.1, source, None)
+        contribution.clipped_sum(RoundContext(theta, cohort, 0, TWO_STEPS.clipping, 0.1, source))
         mean = torch.linspace(-1, 1, theta.numel(), dtype=torch.float64)
         before = mean.clone()
         contribution.after_noise(mean, 0, source)
@@ -557,7 +561,7 @@ def test_the_steps_that_are_due_are_looked_at(monkeypatch: pytest.MonkeyPatch) -
     looks: list[int] = []
     compared = recheck._one
     monkeypatch.setattr(recheck, "_one", lambda losses, step: (looks.append(step), compared(losses, step))[1])
-    plan = dataclasses.replace(specimens.PLAN, steps=30, batch_size=48, micro_batch=16)  # everybody in each step
+    plan = specimens.PLAN.replace(steps=30, cohort=48, examples={"micro_batch": 16})  # everybody in each step
     statement = plan.fit(Dense(), as_data(coupled_numbers())).statement
     assert plan.seed is not None
     wanted = [step for step in range(30) if due(step, 30, RandomSource.from_seed(plan.seed))]
@@ -572,7 +576,7 @@ def test_a_step_that_drew_one_example_is_not_looked_at(monkeypatch: pytest.Monke
     """There is nothing to compare it with; the sentence says where there were two."""
     looks: list[Any] = []
     monkeypatch.setattr(recheck, "_one", lambda *given: looks.append(given))
-    statement = dataclasses.replace(specimens.PLAN, micro_batch=1).fit(Dense(), as_data(coupled_numbers())).statement
+    statement = specimens.PLAN.replace(examples={"micro_batch": 1}).fit(Dense(), as_data(coupled_numbers())).statement
     assert not looks
     assert any("wherever there were two examples at once" in each for each in statement.assumptions)
 
@@ -585,7 +589,7 @@ def two_sums(give_back: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
     rng = np.random.default_rng(0)
     inputs = rng.normal(0, 1, (20, 3)).astype(np.float32)
     data = ExampleDataset(inputs=(inputs,), targets=rng.integers(0, 2, 20), num_classes=2)
-    plan = DPSGD(steps=1, batch_size=8, clip_norm=0.1, noise_multiplier=1.0, micro_batch=3)
+    plan = DPSGD(steps=1, cohort=8, clipping=0.1, noise=1.0, examples={"micro_batch": 3})
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         contribution = plan.contribution(nn.Linear(3, 2), data, "cpu", 0)
@@ -595,7 +599,7 @@ def two_sums(give_back: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]
         out = totals[0] if give_back and totals else None
         groups = plan.grouping.group(cohort, 0, source)
         theta = contribution.trained.initial
-        totals.append(contribution.clipped_sum(theta, groups, 0, plan.bound, 0.1, source, out).total)
+        totals.append(contribution.clipped_sum(RoundContext(theta, groups, 0, plan.clipping, 0.1, source, out)).total)
         before = totals[0].clone() if len(totals) == 1 else before
     return totals[0], totals[1], before
 
@@ -702,21 +706,22 @@ def main(arguments: list[str]) -> int:
     model.pause = options.slow
     plan = DPSGD(
         steps=12,
-        batch_size=30,
-        micro_batch=16,
-        noise_multiplier=0.7,
-        clipping="adaptive",
-        adaptive_clip_count_noise=1.5,
-        optimizer="adam",
-        momentum=0.9,
-        learning_rate=0.01,
-        schedule="cosine",
-        warm_up=2,
-        augmentation="crop_flip",
-        augmentations=2,
-        ema_decay=0.9,
+        cohort=30,
+        examples={"micro_batch": 16, "augmentation": "crop_flip", "copies": 2},
+        noise=0.7,
+        clipping={"kind": "adaptive", "count_noise": 1.5},
+        server={
+            "name": "adam",
+            "momentum": 0.9,
+            "learning_rate": 0.01,
+            "schedule": "cosine",
+            "warm_up": 2,
+            "ema_decay": 0.9,
+        },
         seed=options.seed if options.seed >= 0 else None,
     )
     return outcome(
-        lambda: plan.fit(model, examples, out=options.out, resume=options.resume, cadence=Cadence(checkpoint_every=3))
+        lambda: plan.fit(
+            model, examples, out=options.out, resume=options.resume, options=RunOptions(checkpoint_every=3)
+        )
     )

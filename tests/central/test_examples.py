@@ -25,10 +25,11 @@ from sfumato.data import (
     open_examples,
     write_examples,
 )
+from sfumato.training import RoundContext
 
 # What a user's own model or data may hold: trained where it can be, else refused in one line before the first step.
 
-PLAN = DPSGD(steps=2, batch_size=12, learning_rate=0.5, noise_multiplier=0.8, clip_norm=0.7, seed=3)
+PLAN = DPSGD(steps=2, cohort=12, server={"learning_rate": 0.5}, noise=0.8, clipping=0.7, seed=3)
 
 
 def vector(model: nn.Module) -> Tensor:
@@ -211,7 +212,7 @@ class Lifted(nn.Module):
 
 
 def test_a_part_without_gradients_counts_in_the_micro_batch(pictures):
-    contribution = dataclasses.replace(PLAN, memory_budget=64).contribution(Lifted(), pictures(20), "cpu", 0)
+    contribution = PLAN.replace(examples={"memory_budget": 64}).contribution(Lifted(), pictures(20), "cpu", 0)
     assert contribution.bytes_per_example >= 4 << 20
     assert contribution.micro_batch <= 16
 
@@ -219,14 +220,14 @@ def test_a_part_without_gradients_counts_in_the_micro_batch(pictures):
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"clip_gamma": float("nan")}, "clip_gamma must be a number, got nan"),
-        ({"layer_shares": (1.0, 2.0)}, "layer_shares is for clipping=per_layer"),
-        ({"adaptive_clip_learning_rate": float("nan")}, "adaptive_clip_learning_rate"),
-        ({"adaptive_clip_count_noise": -1.0}, "adaptive_clip_count_noise must be > 0"),
-        ({"adaptive_clip_rounds": 0}, "adaptive_clip_rounds"),
-        ({"clipping": "adaptive", "adaptive_clip_quantile": 2.0}, r"adaptive_clip_quantile must be in \[0, 1\]"),
-        ({"learning_rate": 1e308}, r"learning_rate must be in \[0, 3e\+38\]"),
-        ({"weight_decay": 1e308}, r"weight_decay must be in \[0, 3e\+38\]"),
+        ({"clipping.gamma": float("nan")}, "clip_gamma must be a number, got nan"),
+        ({"clipping.shares": (1.0, 2.0)}, "layer_shares is for clipping=per_layer"),
+        ({"clipping.learning_rate": float("nan")}, "adaptive_clip_learning_rate"),
+        ({"clipping.count_noise": -1.0}, "adaptive_clip_count_noise must be > 0"),
+        ({"clipping.adapted_rounds": 0}, "adaptive_clip_rounds"),
+        ({"clipping": "adaptive", "clipping.quantile": 2.0}, r"adaptive_clip_quantile must be in \[0, 1\]"),
+        ({"server.learning_rate": 1e308}, r"learning_rate must be in \[0, 3e\+38\]"),
+        ({"server.weight_decay": 1e308}, r"weight_decay must be in \[0, 3e\+38\]"),
     ],
     ids=str,
 )
@@ -237,7 +238,7 @@ def test_every_number_of_a_plan_is_checked_by_its_own_name_also_where_it_is_not_
 
 # Models with layers of the user's own: trained within the bound, or refused before the first step.
 
-ONE_STEP = DPSGD(steps=2, batch_size=4, clip_norm=0.1, noise_multiplier=1.0, seed=1)
+ONE_STEP = DPSGD(steps=2, cohort=4, clipping=0.1, noise=1.0, seed=1)
 
 
 def numbers(count: int, *shape: int, seed: int = 0) -> ExampleDataset:
@@ -267,14 +268,14 @@ RUN_AGAIN = {
 @pytest.mark.parametrize("kind", RUN_AGAIN)
 def test_layers_without_a_rule_train_and_move_the_sum_by_no_more_than_the_clip_norm(kind: str, precision: str) -> None:
     torch.manual_seed(0)
-    plan = dataclasses.replace(ONE_STEP, precision=precision, micro_batch=16)
+    plan = ONE_STEP.replace(examples={"precision": precision, "micro_batch": 16})
     contribution = plan.contribution(RUN_AGAIN[kind](), numbers(16, 6), "cpu", 0)
     source = RandomSource.from_seed(0)
     theta = 2 * contribution.trained.initial
 
     def total(present: np.ndarray) -> torch.Tensor:
         cohort = plan.grouping.group(present, 0, source)
-        return contribution.clipped_sum(theta, cohort, 0, plan.bound, 0.1, source, None).total
+        return contribution.clipped_sum(RoundContext(theta, cohort, 0, plan.clipping, 0.1, source)).total
 
     whole = total(np.arange(16))
     for absent in (0, 7, 15):
@@ -346,7 +347,9 @@ def test_a_count_of_examples_is_not_released() -> None:
 
 # Inputs with names go into the model's arguments of these names: as models of transformers take them.
 
-NAMED_PLAN = DPSGD(steps=3, batch_size=12, micro_batch=6, noise_multiplier=1.0, learning_rate=0.1, momentum=0.0, seed=3)
+NAMED_PLAN = DPSGD(
+    steps=3, cohort=12, examples={"micro_batch": 6}, noise=1.0, server={"learning_rate": 0.1, "momentum": 0.0}, seed=3
+)
 
 
 def bert() -> BertForSequenceClassification:
@@ -385,7 +388,7 @@ def test_a_transformer_trains_by_names_as_it_does_in_a_loop_that_names_its_argum
             return {name: rows[place] for name, rows in arrays().items()}, labels()[place]
 
     model = bert()
-    plan = DPSGD(steps=3, batch_size=12, micro_batch=6, noise_multiplier=1.0, seed=3)
+    plan = DPSGD(steps=3, cohort=12, examples={"micro_batch": 6}, noise=1.0, seed=3)
     with plan.open(model, torch.optim.SGD(model.parameters(), lr=0.1), Rows()) as private:
         for named, targets in private:
             private.backward(functional.cross_entropy(model(**named).logits, targets, reduction="none"))

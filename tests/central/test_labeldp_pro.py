@@ -19,8 +19,9 @@ from sfumato._random import RandomSource
 from sfumato.central import DPSGD, LabelDPPro, squared_error
 from sfumato.central.labeldp_pro import LabelGradients, nearest_in_span, nearest_mean
 from sfumato.cli.main import main
-from sfumato.clipping import ConstantClipNorm, PerLayerClipNorm
+from sfumato.clipping import Flat, PerLayer
 from sfumato.sampling import Cohort
+from sfumato.training import RoundContext
 from slow import one_in, slow_but
 
 # LabelDP-Pro: what one label can move, what it costs, and that the projection knows no label.
@@ -45,7 +46,7 @@ def network(dropout: float = 0.0) -> nn.Module:
 
 def plan(**fields) -> LabelDPPro:
     chosen = {"projection": "hull", "averaging": 0.9, "steps": 3, "batch_size": 10, "public_batch": 12}
-    return LabelDPPro(**{**chosen, "noise_multiplier": 1.0, "seed": 3, **fields})
+    return LabelDPPro(**{**chosen, "noise.noise_multiplier": 1.0, "seed": 3, **fields})
 
 
 def contribution(chosen, given, model=None):
@@ -53,8 +54,8 @@ def contribution(chosen, given, model=None):
 
 
 def clipped_sum(made, chosen, cohort=EVERYBODY) -> torch.Tensor:
-    theta, bound = made.trained.initial.clone(), chosen.bound
-    return made.clipped_sum(theta, cohort, 0, bound, bound.start, SOURCE, None).total.clone()
+    theta, bound = made.trained.initial.clone(), chosen.clipping
+    return made.clipped_sum(RoundContext(theta, cohort, 0, bound, bound.norm, SOURCE)).total.clone()
 
 
 def after_noise(made, chosen, mean, *, round=0, cohort=EVERYBODY) -> torch.Tensor:
@@ -107,7 +108,7 @@ def test_the_stated_epsilon_is_that_of_the_mixture_by_integration(rate, z):
     assert (result.statement.unit, result.statement.adjacency) == ("label", "replace")
     if rate < 1:  # another adjacency costs less, and is not stated
         assert (
-            DPSGD(steps=1, batch_size=round(rate * ROWS), noise_multiplier=z, delta=delta, seed=3)
+            DPSGD(steps=1, cohort=round(rate * ROWS), noise=z, delta=delta, seed=3)
             .fit(network(), records())
             .statement.epsilon
             < 0.9 * expected
@@ -117,7 +118,7 @@ def test_the_stated_epsilon_is_that_of_the_mixture_by_integration(rate, z):
 def test_calibration_meets_the_budget_for_replaced_labels():
     private = plan(noise_multiplier=None).calibrate(epsilon=0.4, delta=1e-3, population=ROWS)
     assert private.fit(network(), records()).statement.epsilon == pytest.approx(0.4, rel=1e-4)
-    added = DPSGD(steps=3, batch_size=10).calibrate(epsilon=0.4, delta=1e-3, population=ROWS)
+    added = DPSGD(steps=3, cohort=10).calibrate(epsilon=0.4, delta=1e-3, population=ROWS)
     assert private.noise_multiplier > 1.5 * added.noise_multiplier
 
 
@@ -206,9 +207,9 @@ def test_statistics_of_public_batch_norm_get_their_gradient_after_the_projection
     [
         ({"task": "regression"}, "task=regression has no classes"),
         ({"task": "own"}, "task=own has no classes"),
-        ({"sampling": "shuffled"}, "sampling=shuffled is not known for a label that is replaced"),
-        ({"sampling": "min_separation"}, "use sampling=poisson, or fixed"),
-        ({"noise": "tree", "tree_restart": 2}, "noise=tree"),
+        ({"cohort": "shuffled"}, "sampling=shuffled is not known for a label that is replaced"),
+        ({"cohort": "min_separation"}, "use sampling=poisson, or fixed"),
+        ({"noise": "tree", "noise.restart": 2}, "noise=tree"),
         ({"public_batch": -1}, "public_batch must be"),
         ({"projection_steps": 0}, "projection_steps must be"),
         ({"projection_tolerance": 0.0}, "projection_tolerance must be"),
@@ -311,7 +312,7 @@ def inputs() -> torch.Tensor:
 def written_out(model, inputs, bound=None, clip_norm=None) -> tuple[torch.Tensor, torch.Tensor, list[list[int]]]:
     """By autograd alone: clipped gradients [rows, classes, size], what clipping leaves of them, and the groups."""
     parameters = list(model.parameters())
-    bound = bound or ConstantClipNorm(clip_norm=None)
+    bound = bound or Flat(norm=None)
     groups = bound.groups([name for name, _ in model.named_parameters()])
     gradients, weights = [], []
     for row, label in itertools.product(range(len(inputs)), range(OUTPUTS)):
@@ -354,7 +355,7 @@ def nearest_by_weights(corners: np.ndarray, target: np.ndarray) -> np.ndarray:
     return corners.T @ (weights / weights.sum())
 
 
-@pytest.mark.parametrize("bound", [None, ConstantClipNorm(clip_norm=0.3), PerLayerClipNorm(clip_norm=0.3, shares=None)])
+@pytest.mark.parametrize("bound", [None, Flat(norm=0.3), PerLayer(norm=0.3, shares=None)])
 def test_sums_and_slopes_are_those_of_gradients_that_were_written_out(bound, model, inputs):
     gradients, weights, groups = written_out(model, inputs, bound, 0.3 if bound else None)
     maps = maps_of(model, inputs, weights, groups)
@@ -370,7 +371,7 @@ def test_sums_and_slopes_are_those_of_gradients_that_were_written_out(bound, mod
 @pytest.mark.parametrize("size", slow_but([0.01, 0.3, 10.0], 0.3))
 def test_the_nearest_mean_is_that_of_all_labellings_written_out(size, model, inputs):
     """All 27 ways to label three rows; a target within the hull or near it, and one far away."""
-    gradients, weights, groups = written_out(model, inputs, ConstantClipNorm(clip_norm=0.3), 0.3)
+    gradients, weights, groups = written_out(model, inputs, Flat(norm=0.3), 0.3)
     labellings = itertools.product(range(OUTPUTS), repeat=CORNERS)
     corners = torch.stack([gradients[range(CORNERS), list(labels)].mean(0) for labels in labellings])
     noise = torch.randn(corners.shape[1], generator=torch.Generator().manual_seed(4), dtype=torch.float64)

@@ -16,6 +16,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD, Counts, OwnLoss, Regression, poisson_loss, squared_error
 from sfumato.data import ExampleDataset, examples_from_arrays
+from sfumato.training import RoundContext
 from slow import by_profile
 
 COUNT, WIDTH = 7, 3
@@ -62,14 +63,21 @@ def test_one_example_moves_the_sum_by_at_most_the_sensitivity_whatever_its_targe
 ) -> None:
     """Inputs of NaN make outputs of NaN; a gradient that is not finite counts as zero."""
     plan = DPSGD(
-        task=task, steps=1, batch_size=4, clip_norm=clip, clipping=clipping, noise_multiplier=1.0, micro_batch=micro
+        task=task,
+        steps=1,
+        cohort=4,
+        clipping={"norm": clip, "kind": clipping},
+        noise=1.0,
+        examples={"micro_batch": micro},
     )
     source = RandomSource.from_seed(0)
     contribution = plan.contribution(linear(outputs, seed=1), wild(seed, target, scale, outputs, task), "cpu", 0)
     totals, odd = [], []
     for units in (np.arange(COUNT), np.arange(COUNT - 1)):
         cohort = plan.grouping.group(units, 0, source)
-        share = contribution.clipped_sum(contribution.trained.initial, cohort, 0, plan.bound, clip, source, None)
+        share = contribution.clipped_sum(
+            RoundContext(contribution.trained.initial, cohort, 0, plan.clipping, clip, source)
+        )
         totals.append(share.total.clone())
         odd.append(share.tally["non_finite"])
     private_sum = plan.private_sum(COUNT)
@@ -104,10 +112,10 @@ def test_without_clipping_and_noise_it_is_gradient_descent_on_least_squares(outp
     plan = DPSGD(
         task="regression",
         steps=steps,
-        batch_size=len(data),
-        learning_rate=rate,
-        noise_multiplier=0,
-        clip_norm=None,
+        cohort=len(data),
+        server={"learning_rate": rate},
+        noise=0,
+        clipping=None,
         seed=1,
     )
     result = plan.fit(model, data)
@@ -123,7 +131,7 @@ def test_without_clipping_and_noise_it_is_gradient_descent_on_least_squares(outp
 
 
 def test_regression_learns_and_its_measures_are_in_the_files(tmp_path: Path) -> None:
-    plan = DPSGD(task="regression", steps=60, batch_size=100, learning_rate=0.3, noise_multiplier=1.0, seed=1)
+    plan = DPSGD(task="regression", steps=60, cohort=100, server={"learning_rate": 0.3}, noise=1.0, seed=1)
     whole = numbers(450)
     data, test = whole.subset(np.arange(400)), whole.subset(np.arange(400, 450))
     result = plan.fit(linear(), data, test=test, validation=test, out=tmp_path / "run")
@@ -142,7 +150,7 @@ def test_counts_are_learned_beyond_the_constant_rate() -> None:
     inputs = rng.normal(size=(800, WIDTH)).astype(np.float32)
     counts = rng.poisson(np.exp(0.5 + inputs[:, 0]))
     data = examples_from_arrays(inputs, counts, classes=False)
-    plan = DPSGD(task="counts", steps=80, batch_size=200, learning_rate=0.3, noise_multiplier=1.0, seed=1)
+    plan = DPSGD(task="counts", steps=80, cohort=200, server={"learning_rate": 0.3}, noise=1.0, seed=1)
     row = plan.fit(linear(), data.subset(range(600)), test=data.subset(range(600, 800))).evaluation["trained"]
     assert row["deviance_explained"] > 0.3
     assert row["mean_rate"] == pytest.approx(row["mean_count"], rel=0.3)
@@ -167,7 +175,13 @@ def test_a_loss_of_ones_own_needs_no_targets_and_reads_any_output() -> None:
     data = examples_from_arrays(np.asarray(numbers(300).inputs[0]))
     for precision in ("float32", "bfloat16"):
         plan = DPSGD(
-            task="own", steps=30, batch_size=100, learning_rate=0.5, noise_multiplier=0.5, seed=1, precision=precision
+            task="own",
+            steps=30,
+            cohort=100,
+            server={"learning_rate": 0.5},
+            noise=0.5,
+            seed=1,
+            examples={"precision": precision},
         )
         result = plan.fit(Two(), data, loss=distance, test=data)
         assert result.evaluation["trained"]["loss"] < 0.2 * result.evaluation["untrained"]["loss"]
@@ -181,7 +195,7 @@ def test_a_given_loss_takes_the_place_of_the_tasks_own() -> None:
         seen.append(len(targets))
         return (outputs[:, 0] - targets).abs()
 
-    plan = DPSGD(task="regression", steps=1, batch_size=20, noise_multiplier=0, clip_norm=None, seed=1)
+    plan = DPSGD(task="regression", steps=1, cohort=20, noise=0, clipping=None, seed=1)
     own = plan.fit(linear(), numbers(), loss=absolute)
     assert seen
     assert not torch.equal(own.model.weight, plan.fit(linear(), numbers()).model.weight)
@@ -191,7 +205,7 @@ def test_a_given_loss_takes_the_place_of_the_tasks_own() -> None:
 def test_the_statement_says_what_is_taken_to_be_public_about_the_targets(task: str) -> None:
     inputs = np.asarray(numbers().inputs[0])
     data = examples_from_arrays(inputs, np.arange(60) % 2, classes=task == "classes", num_classes=None)
-    plan = DPSGD(task=task, steps=1, batch_size=20, noise_multiplier=1.0, seed=1)  # type: ignore[arg-type]
+    plan = DPSGD(task=task, steps=1, cohort=20, noise=1.0, seed=1)  # type: ignore[arg-type]
     said = " ".join(plan.fit(linear(2 if task == "classes" else 1), data).statement.assumptions)
     assert ("The set of classes is public" in said) == (task == "classes")
     assert ("The range of the targets is not assumed" in said) == (task != "classes")
@@ -222,7 +236,7 @@ BROKEN = ExampleDataset(inputs=FLOATS.inputs, targets=np.where(np.arange(60) == 
 def test_what_does_not_go_together_is_refused_in_one_line_before_the_first_step(
     tmp_path: Path, task: str, data: ExampleDataset, outputs: int, message: str
 ) -> None:
-    plan = DPSGD(task=task, steps=1, batch_size=20, noise_multiplier=1.0, seed=1)  # type: ignore[arg-type]
+    plan = DPSGD(task=task, steps=1, cohort=20, noise=1.0, seed=1)  # type: ignore[arg-type]
     with pytest.raises(InputError, match=message) as caught:
         plan.fit(linear(outputs), data, out=tmp_path / "run")
     assert "\n" not in str(caught.value)
@@ -247,7 +261,7 @@ def test_one_output_may_come_with_or_without_its_dimension() -> None:
         def forward(self, inputs: torch.Tensor) -> torch.Tensor:
             return self.part(inputs)[:, 0]
 
-    plan = DPSGD(task="regression", steps=3, batch_size=20, noise_multiplier=0, clip_norm=None, seed=1)
+    plan = DPSGD(task="regression", steps=3, cohort=20, noise=0, clipping=None, seed=1)
     one, other = plan.fit(Flat(), FLOATS, test=FLOATS), plan.fit(linear(), FLOATS, test=FLOATS)
     torch.testing.assert_close(one.model.part.weight, other.model.weight)
     assert one.evaluation["trained"] == pytest.approx(other.evaluation["trained"])

@@ -16,7 +16,7 @@ from sfumato.federated import FedRecon
 MOVIELENS = Path(__file__).parents[2] / "../shared/data/movielens_latest_small"
 COLUMNS = ("--user", "user", "--item", "item", "--value", "stars")
 FACTORS = {"factors": 4, "offset": 3.0}
-ROUNDS = {"rounds": 3, "clients_per_round": 6, "clients_at_once": 3, "noise_multiplier": 0.0, "seed": 1}
+ROUNDS = {"rounds": 3, "cohort.size": 6, "client.at_once": 3, "noise.noise_multiplier": 0.0, "seed": 1}
 
 
 def write(file: Path, rows: list[tuple[object, ...]], header: str = "user,item,stars") -> Path:
@@ -202,7 +202,7 @@ def test_classes_keep_the_names_of_the_run_whatever_the_records_hold(sfumato, na
     assert [row["index"] for row in rows] == [0, 1, 2, 3]
     model = models.linear_head(6, 3)
     models.load_weights(model, run / "model.safetensors")
-    plan = FedRecon(loss="cross_entropy", rounds=2, clients_per_round=4, noise_multiplier=0.0)
+    plan = FedRecon(client={"loss": "cross_entropy"}, rounds=2, cohort=4, noise=0.0)
     users = data.from_arrays(np.array(few["x"].to_pylist(), np.float32), [1, 2], ["u3", "u3"], label_names=["ant", "bee", "cow"])  # fmt: skip  # noqa: E501
     model.load_state_dict(plan.personalise(model, users).state(0), strict=False)
     likely, label = model(torch.tensor(table.slice(12, 4)["x"].to_pylist())).softmax(1).max(1)

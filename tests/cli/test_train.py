@@ -52,7 +52,7 @@ def test_the_command_line_trains_the_same_model_as_the_library(people: Path, fin
 
     fields = {str(name)[2:].replace("-", "_"): value for name, value in zip(small[::2], small[1::2])}
     dimension = fields.pop("embedding_dim")
-    plan = FedEmb(**fields, noise_multiplier=1.0, seed=3)
+    plan = FedEmb(noise=1.0, seed=3, **fields)
     split = data.split_users(data.load(people), test=0.2)
     model = build(ModelOptions(embedding_dim=dimension), split.train.input_shape, 3, load=True, quiet=True)
     plan.fit(model, split.train, out=tmp_path / "library", test=split.test)

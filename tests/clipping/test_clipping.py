@@ -11,14 +11,13 @@ from torch import nn
 
 from sfumato._check import InputError
 from sfumato.clipping import (
-    AdaptiveClipNorm,
-    AutomaticClipNorm,
+    Adaptive,
+    Automatic,
     ClippedSum,
-    ConstantClipNorm,
+    Flat,
     Layout,
     NormBound,
-    PerLayerClipNorm,
-    QuantileRule,
+    PerLayer,
     Tally,
 )
 from sfumato.clipping.bounds import MOVED, ROUND_DOWN
@@ -31,7 +30,7 @@ from slow import by_profile
 def flat_sum(size: int, *, clip_norm: float | None, out: torch.Tensor | None = None) -> ClippedSum:
     """A sum of vectors under one norm."""
     layout = Layout(names=("w",), shapes=(torch.Size([size]),))
-    return ClippedSum(ConstantClipNorm(clip_norm=None), clip_norm, layout, out=out)
+    return ClippedSum(Flat(norm=None), clip_norm, layout, out=out)
 
 
 NORMS = st.floats(0, 1e30) | st.sampled_from([0.0, 1e-30, 1.0, math.inf, math.nan])
@@ -118,10 +117,10 @@ LAYERS = Layout(
     names=("a.weight", "a.bias", "b.weight"), shapes=(torch.Size([4, 3]), torch.Size([4]), torch.Size([2, 4]))
 )
 BOUNDS = {
-    "flat": ConstantClipNorm(clip_norm=0.8),
-    "per layer": PerLayerClipNorm(clip_norm=0.8, shares=(1.0, 3.0)),
-    "automatic": AutomaticClipNorm(clip_norm=0.8),
-    "none": ConstantClipNorm(clip_norm=None),
+    "flat": Flat(norm=0.8),
+    "per layer": PerLayer(norm=0.8, shares=(1.0, 3.0)),
+    "automatic": Automatic(norm=0.8),
+    "none": Flat(norm=None),
 }
 
 
@@ -140,14 +139,14 @@ def expected(bound: NormBound, each: torch.Tensor) -> torch.Tensor:
     for row in each.double():
         if not torch.isfinite(row).all():
             continue
-        layers = [row[:16], row[16:]] if isinstance(bound, PerLayerClipNorm) else [row]
-        shares = bound.bounds(2, 0.8) if isinstance(bound, PerLayerClipNorm) else [0.8]
+        layers = [row[:16], row[16:]] if isinstance(bound, PerLayer) else [row]
+        shares = bound.bounds(2, 0.8) if isinstance(bound, PerLayer) else [0.8]
         for start, layer, share in zip((0, 16), layers, shares):
             norm = layer.norm()
             weight = min(1.0, share * ROUND_DOWN / norm) if norm > 0 else 1.0
-            if isinstance(bound, AutomaticClipNorm):
+            if isinstance(bound, Automatic):
                 weight = share * ROUND_DOWN / (norm + bound.gamma)
-            if bound.start is None:
+            if bound.norm is None:
                 weight = 1.0
             total[start : start + len(layer)] += weight * layer
     return total
@@ -157,7 +156,7 @@ def expected(bound: NormBound, each: torch.Tensor) -> torch.Tensor:
 def test_one_by_one_in_rows_and_through_parts_are_one_sum(name):
     """Each is the sum that is written out: no way around the bound, whatever it is."""
     bound, each = BOUNDS[name], contributions()
-    sums = [ClippedSum(bound, bound.start, LAYERS) for _ in range(3)]
+    sums = [ClippedSum(bound, bound.norm, LAYERS) for _ in range(3)]
     for row in each:
         sums[0].add(row)
     sums[1].add_rows(each)
@@ -179,7 +178,7 @@ def test_one_by_one_in_rows_and_through_parts_are_one_sum(name):
 @settings(deadline=None, max_examples=by_profile(100))
 @given(scales=st.tuples(NORMS, NORMS, NORMS), clip=st.floats(1e-6, 1e6), seed=st.integers(0, 1000))
 def test_each_layer_of_a_contribution_adds_at_most_its_own_bound(rows, scales, clip, seed):
-    bound = PerLayerClipNorm(clip_norm=clip, shares=(2.0, 1.0))
+    bound = PerLayer(norm=clip, shares=(2.0, 1.0))
     total = ClippedSum(bound, clip, LAYERS)
     contribution = torch.randn(LAYERS.size, generator=torch.Generator().manual_seed(seed))
     for view, scale in zip(LAYERS.views(contribution), scales, strict=True):
@@ -220,7 +219,7 @@ def test_more_rows_than_fit_into_the_cache_are_one_sum():
 
 def test_shares_for_another_number_of_layers_are_refused_before_anything_is_added():
     with pytest.raises(InputError, match="layer_shares has 3 numbers but the model trains 2 layers"):
-        ClippedSum(PerLayerClipNorm(clip_norm=1.0, shares=(1.0, 1.0, 1.0)), 1.0, LAYERS)
+        ClippedSum(PerLayer(norm=1.0, shares=(1.0, 1.0, 1.0)), 1.0, LAYERS)
 
 
 @pytest.mark.parametrize("strange", [0.0, 1e-20, 1e16, math.nan, math.inf])
@@ -318,7 +317,7 @@ def test_a_field_that_nobody_knows_is_an_error():
 
 # Weights that single precision cannot hold: the bound must not rest on a few bits of them.
 
-OF_ONE = (ConstantClipNorm(clip_norm=1.0), PerLayerClipNorm(clip_norm=1.0), AutomaticClipNorm(clip_norm=1.0))
+OF_ONE = (Flat(norm=1.0), PerLayer(norm=1.0), Automatic(norm=1.0))
 
 
 @pytest.mark.parametrize("bound", OF_ONE, ids=lambda bound: type(bound).__name__)
@@ -337,7 +336,7 @@ def test_a_weight_in_single_precision_still_brings_the_norm_to_the_bound(
 @pytest.mark.parametrize(("clip_norm", "gamma"), [(1.0, 1e-45), (1.0, 1e-40), (1e38, 0.01)])
 def test_a_huge_weight_of_next_to_nothing_stays_finite(value: float, clip_norm: float, gamma: float) -> None:
     """Zero times an infinite weight would be NaN, and a tiny number times it an infinite sum."""
-    bound = AutomaticClipNorm(clip_norm=clip_norm, gamma=gamma)
+    bound = Automatic(norm=clip_norm, gamma=gamma)
     total = ClippedSum(bound, clip_norm, Layout(names=("w",), shapes=(torch.Size([2]),)))
     total.add_rows(torch.full((3, 2), value))
     total.add(torch.full((2,), value))
@@ -347,11 +346,11 @@ def test_a_huge_weight_of_next_to_nothing_stays_finite(value: float, clip_norm: 
 # What every bound promises: whatever the norms are, a contribution adds at most the sensitivity.
 
 ALL_BOUNDS = {
-    "flat": lambda c: ConstantClipNorm(clip_norm=c),
-    "automatic": lambda c: AutomaticClipNorm(clip_norm=c, gamma=0.01),
-    "adaptive": lambda c: AdaptiveClipNorm(initial=c, rule=QuantileRule(quantile=0.5)),
-    "per layer": lambda c: PerLayerClipNorm(clip_norm=c),
-    "per layer, shares": lambda c: PerLayerClipNorm(clip_norm=c, shares=(1.0, 5.0, 0.1)),
+    "flat": lambda c: Flat(norm=c),
+    "automatic": lambda c: Automatic(norm=c, gamma=0.01),
+    "adaptive": lambda c: Adaptive(norm=c, quantile=0.5),
+    "per layer": lambda c: PerLayer(norm=c),
+    "per layer, shares": lambda c: PerLayer(norm=c, shares=(1.0, 5.0, 0.1)),
 }
 BLOCKS = st.lists(
     st.tuples(*[st.floats(0, 1e30) | st.sampled_from([0.0, math.inf, math.nan])] * 3), min_size=1, max_size=5
@@ -376,26 +375,26 @@ def test_no_contribution_adds_more_than_the_sensitivity(name, norms, clip):
 
 
 def test_per_layer_bounds_add_up_as_squares():
-    bound = PerLayerClipNorm.of(1.0, 2.0, 2.0)
-    assert bound.start == 3.0
+    bound = PerLayer.of(1.0, 2.0, 2.0)
+    assert bound.norm == 3.0
     assert bound.bounds(3, 3.0) == pytest.approx([1.0, 2.0, 2.0])
-    assert PerLayerClipNorm(clip_norm=1.0).bounds(4, 1.0) == [0.5] * 4
+    assert PerLayer(norm=1.0).bounds(4, 1.0) == [0.5] * 4
 
 
 def test_a_layer_is_a_module():
-    bound = PerLayerClipNorm(clip_norm=1.0)
+    bound = PerLayer(norm=1.0)
     assert bound.groups(["a.w", "b.w", "a.b"]) == [[0, 2], [1]]
     with pytest.raises(InputError, match="has 2 numbers but the model trains 1 layers"):
-        PerLayerClipNorm(clip_norm=1.0, shares=(1.0, 2.0)).groups(["a.w", "a.b"])
+        PerLayer(norm=1.0, shares=(1.0, 2.0)).groups(["a.w", "a.b"])
 
 
 def test_automatic_clipping_brings_long_gradients_to_one_length():
-    bound = AutomaticClipNorm(clip_norm=2.0, gamma=0.1)
+    bound = Automatic(norm=2.0, gamma=0.1)
     norms = torch.tensor([[1e-9, 0.1, 1e6]], dtype=torch.float64)
     assert (bound.weights(norms, 2.0) * norms).flatten().tolist() == pytest.approx([2e-8, 1.0, 2.0], rel=1e-3)
 
 
-@pytest.mark.parametrize("make", [lambda: AutomaticClipNorm(clip_norm=0.0), lambda: PerLayerClipNorm(clip_norm=-1.0)])
+@pytest.mark.parametrize("make", [lambda: Automatic(norm=0.0), lambda: PerLayer(norm=-1.0)])
 def test_bounds_are_positive(make):
     with pytest.raises(InputError, match="clip_norm must be > 0"):
         make()
@@ -407,7 +406,7 @@ def test_bounds_are_positive(make):
 @pytest.mark.parametrize("quantile", [0.2, 0.5, 0.9])
 def test_it_finds_the_quantile_of_the_norms(quantile):
     norms = np.exp(np.random.default_rng(0).normal(1.0, 0.7, 400))
-    rule = QuantileRule(quantile=quantile)
+    rule = Adaptive(quantile=quantile)
     current = 0.1
     for _ in range(400):
         current = rule.updated(current, noisy_count=float((norms <= current).sum() - 200), clients=400)
@@ -415,32 +414,32 @@ def test_it_finds_the_quantile_of_the_norms(quantile):
 
 
 def test_an_empty_cohort_is_half_below_and_half_above():
-    assert QuantileRule(quantile=0.5).updated(2.0, noisy_count=0.0, clients=100) == 2.0
+    assert Adaptive(quantile=0.5).updated(2.0, noisy_count=0.0, clients=100) == 2.0
 
 
 def test_it_stops_after_its_rounds():
-    assert [QuantileRule(quantile=0.5, rounds=2).active(i) for i in range(4)] == [True, True, False, False]
-    assert QuantileRule(quantile=0.5).active(10**6)
+    assert [Adaptive(quantile=0.5, rounds=2).active(i) for i in range(4)] == [True, True, False, False]
+    assert Adaptive(quantile=0.5).active(10**6)
 
 
 def test_the_noise_on_the_count_is_a_twentieth_of_the_clients_or_the_rounds_own():
-    rule = QuantileRule(quantile=0.5)
+    rule = Adaptive(quantile=0.5)
     assert rule.count_noise_std(clients=100, noise_multiplier=1.0) == 5.0
     assert rule.count_noise_std(clients=10, noise_multiplier=1.0) == 1.0
-    assert QuantileRule(quantile=0.5, count_noise=0.4).count_noise_std(clients=100, noise_multiplier=0.62) == 0.4
+    assert Adaptive(quantile=0.5, count_noise=0.4).count_noise_std(clients=100, noise_multiplier=0.62) == 0.4
 
 
 @pytest.mark.parametrize("z", [0.1, 1.0, 30.0])
 @pytest.mark.parametrize("clients", [1, 20, 4000])
 def test_the_usual_noise_on_the_count_always_leaves_something_for_the_sum(z, clients):
-    assert QuantileRule(quantile=0.5).count_noise_std(clients=clients, noise_multiplier=z) > MOVED * z
+    assert Adaptive(quantile=0.5).count_noise_std(clients=clients, noise_multiplier=z) > MOVED * z
 
 
 @pytest.mark.parametrize("count_noise", [0.7, 1.0])
 def test_a_count_noise_that_leaves_nothing_for_the_sum_is_refused(count_noise):
     """Noise of std σ_b on a count of sensitivity ½ is a multiplier of 2σ_b: at z the round's whole budget is spent."""
     with pytest.raises(InputError, match=r"adaptive_clip_count_noise .* leaves nothing .* use more than 1$"):
-        QuantileRule(quantile=0.5, count_noise=count_noise).count_noise_std(clients=100, noise_multiplier=2.0)
+        Adaptive(quantile=0.5, count_noise=count_noise).count_noise_std(clients=100, noise_multiplier=2.0)
 
 
 @pytest.mark.parametrize(
@@ -454,15 +453,15 @@ def test_a_count_noise_that_leaves_nothing_for_the_sum_is_refused(count_noise):
 )
 def test_fields_out_of_range_are_refused_by_the_names_of_the_plan(change, named):
     with pytest.raises(InputError, match=named):
-        QuantileRule(**{"quantile": 0.5, **change})
+        Adaptive(**{"quantile": 0.5, **change})
 
 
 def test_a_norm_that_starts_at_nothing_is_refused():
     with pytest.raises(InputError, match="initial must be > 0"):
-        AdaptiveClipNorm(initial=0.0, rule=QuantileRule(quantile=0.5))
+        Adaptive(norm=0.0, quantile=0.5)
 
 
 def test_only_the_adaptive_bound_asks_for_a_count():
-    rule = QuantileRule(quantile=0.3)
-    assert AdaptiveClipNorm(initial=1.0, rule=rule).quantile == rule
-    assert ConstantClipNorm(clip_norm=1.0).quantile is None
+    rule = Adaptive(quantile=0.3)
+    assert Adaptive(norm=1.0, rule=rule).quantile == rule
+    assert Flat(norm=1.0).quantile is None

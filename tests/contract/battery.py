@@ -16,7 +16,7 @@ from sfumato.accounting import Event, compose, event_from_json
 from sfumato.clipping import ClippedSum
 from sfumato.runs import Run
 from sfumato.sampling import Cohort
-from sfumato.training import Cadence, Contribution, Loop, Optimizer, PrivateSum, Server
+from sfumato.training import Cadence, Contribution, Loop, Optimizer, PrivateSum, RoundContext, Server
 
 ROUND_OFF = UNITS * 2.0**-20
 """What single precision adds to a sum of `UNITS` contributions, relative to the bound of one."""
@@ -40,7 +40,7 @@ class Nobody:
 def clipped_sum(contribution: Contribution, parts: PrivateSum, cohort: Cohort, *, seed: int = 1) -> ClippedSum:
     """Of a cohort in round 0, at the model that the run starts from."""
     theta, bound = contribution.trained.initial.clone(), parts.bound
-    return contribution.clipped_sum(theta, cohort, 0, bound, bound.start, RandomSource.from_seed(seed), None)
+    return contribution.clipped_sum(RoundContext(theta, cohort, 0, bound, bound.norm, RandomSource.from_seed(seed)))
 
 
 def summed(contribution: Contribution, parts: PrivateSum, units: np.ndarray | None = None) -> ClippedSum:
@@ -58,7 +58,7 @@ def alone(contribution: Contribution, parts: PrivateSum, units: np.ndarray) -> d
 
 def assert_moves_at_most(parts: PrivateSum, moved: float, one: ClippedSum, other: ClippedSum) -> None:
     """Two sums are no further apart than so many of the stated bounds."""
-    scale = parts.scale(parts.bound.start)
+    scale = parts.scale(parts.bound.norm)
     assert scale > 0
     assert (one.total - other.total).norm().item() <= (moved + ROUND_OFF) * scale
 
@@ -93,7 +93,7 @@ def assert_counts_as_zero(contribution: Contribution, parts: PrivateSum, unit: i
     zero = [slot for slot, part in each.items() if not part.any()]
     cohort = parts.grouping.group(everybody, 0, SOURCE)
     assert [unit in cohort.members(list(cohort.slots).index(slot)) for slot in zero] == [True]
-    assert (share.total - sum(each.values())).norm().item() <= ROUND_OFF * parts.scale(parts.bound.start)
+    assert (share.total - sum(each.values())).norm().item() <= ROUND_OFF * parts.scale(parts.bound.norm)
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def assert_an_empty_cohort_steps(contribution: Contribution, parts: PrivateSum, 
     assert done.rows[0]["not_private"]["units"] == 0
     assert event_of(entry) == empty.entry(0)
     assert math.isclose(entry["noise_std"], std, rel_tol=1e-12)
-    assert entry["sensitivity"] == parts.contributions_moved * parts.scale(parts.bound.start)
+    assert entry["sensitivity"] == parts.contributions_moved * parts.scale(parts.bound.norm)
     noise = done.moved * parts.grouping.clients
     low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], noise.size)
     assert low < (noise**2).sum() / std**2 < high

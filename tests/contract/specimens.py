@@ -13,9 +13,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from fitting import fit_plan
 from sfumato import data
 from sfumato.algorithms import TRAINED
-from sfumato.training import Cadence, Result
+from sfumato.training import Result, RunOptions
 
 UNITS, FEATURES, CLASSES, ROUNDS = 8, 8, 4, 5
 
@@ -195,4 +196,4 @@ def fit(name: str, out: Path | None, *, model: nn.Module | None = None, **change
     records = changes.pop("records", None)
     plan = plan_of(name, **{"seed": 3, **changes})
     records = SPECIMENS[name.partition("+")[0]].records() if records is None else records
-    return plan.fit(model or network(), records, out=out, cadence=Cadence(checkpoint_every=2), **options)
+    return fit_plan(plan, model or network(), records, out=out, options=RunOptions(checkpoint_every=2), **options)

@@ -21,12 +21,11 @@ from contract.test_bounds import CLIPPINGS, LIMITED, SAMPLINGS
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting import Gaussian, guarantee
-from sfumato.clipping import ClippedSum
 from sfumato.ledger import Budget, BudgetExceeded
 from sfumato.report import summary
 from sfumato.report.run_record import read_run
 from sfumato.sampling import VirtualClients
-from sfumato.training import Callback, Stop
+from sfumato.training import Callback, RunOptions, Stop
 from slow import one_in, slow_but
 
 ADAPTIVE_ONLY = {"adaptive": {"adaptive_clip_rounds": 2}}
@@ -83,9 +82,9 @@ class Watched:
     def __getattr__(self, name):
         return getattr(self._contribution, name)
 
-    def clipped_sum(self, theta, cohort, round, bound, clip_norm, source, out):
-        self.drawn.append(np.sort(cohort.units))
-        return ClippedSum(bound, clip_norm, self.trained.layout, out=out)
+    def clipped_sum(self, context):
+        self.drawn.append(np.sort(context.cohort.units))
+        return context.new_sum(self.trained.layout)
 
 
 @pytest.mark.parametrize(("name", "sampling"), one_in(2, PRIVATE, SAMPLINGS))
@@ -173,7 +172,7 @@ def test_a_run_of_shared_noise_that_was_stopped_says_so_and_has_cost_the_whole(t
     stopping = Callback()
     stopping.on_round = stop_in_the_third_round
     out = tmp_path / "run"
-    result = plan.fit(network(), SPECIMENS["fedavg"].records(), out=out, callbacks=[stopping])
+    result = plan.fit(network(), SPECIMENS["fedavg"].records(), out=out, options=RunOptions(callbacks=[stopping]))
     record = read_run(out)
     assert (record.ledger.rounds, record.rounds_planned, record.finished) == (3, ROUNDS, False)
     assert summary(out)[0].startswith("Stopped after 3 of 5 rounds")

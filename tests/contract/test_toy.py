@@ -25,7 +25,7 @@ from contract.battery import (
 from contract.specimens import UNITS, vectors
 from sfumato._check import InputError
 from sfumato.accounting import Gaussian, MatrixMechanism, guarantee
-from sfumato.clipping import AdaptiveClipNorm, QuantileRule
+from sfumato.clipping import Adaptive
 from sfumato.ledger import Budget, BudgetExceeded
 from sfumato.runs import Run
 from slow import by_profile
@@ -127,7 +127,7 @@ def test_the_budget_holds_for_both_phases_together(kept, tmp_path):
 
 def test_noise_that_is_shared_between_rounds_takes_no_adaptive_norm():
     with pytest.raises(InputError, match="accounted round by round"):
-        dataclasses.replace(PARTS, bound=AdaptiveClipNorm(initial=1.0, rule=QuantileRule(quantile=0.5)))
+        dataclasses.replace(PARTS, bound=Adaptive(norm=1.0, quantile=0.5))
 
 
 def test_a_statement_for_other_neighbours_than_those_of_the_rounds_is_refused(monkeypatch):

@@ -12,14 +12,14 @@ import torch
 from torch import nn
 
 from sfumato import accounting as acc
-from sfumato.clipping import ClippedSum, ConstantClipNorm
+from sfumato.clipping import Flat
 from sfumato.runs import Run
-from sfumato.sampling import OwnClients
+from sfumato.sampling import Sampler
 from sfumato.statement import Facts
 from sfumato.training import Cadence, Contribution, Loop, Optimizer, PrivateSum, Server, Trainable
 
 
-class EveryOther:
+class EveryOther(Sampler):
     """Records of even places in even rounds, of odd ones in odd rounds, whoever else is there."""
 
     adjacency = "zero_out"
@@ -43,10 +43,10 @@ class EchoingNoise:
     stream, last = True, 0.0
 
     def __init__(self, noise_multiplier):
-        self.noise_multiplier = noise_multiplier
+        self.multiplier = noise_multiplier
 
     def noise_std(self, scale):
-        return self.noise_multiplier * scale
+        return self.multiplier * scale
 
     def release(self, total, *, scale, round, source):
         fresh = torch.from_numpy(source.stream("noise", round).normal(len(total))) * self.noise_std(scale)
@@ -55,7 +55,7 @@ class EchoingNoise:
 
     def event(self, moved, sampler, rounds):
         settings = {"min_separation": sampler.participation(rounds).min_separation, "max_participations": None}
-        z = self.noise_multiplier / moved
+        z = self.multiplier / moved
         return acc.MatrixMechanism.toeplitz(noise_multiplier=z, coefficients=[1.0, 0.5], steps=rounds, **settings)
 
     def restarts(self, round):
@@ -78,9 +78,9 @@ class Mean(Contribution):
         self.records, self.population = torch.from_numpy(records), len(records)
         self.trained = Trainable(nn.ParameterDict({"mean": torch.zeros(records.shape[1])}))
 
-    def clipped_sum(self, theta, cohort, round, bound, clip_norm, source, out):
-        share = ClippedSum(bound, clip_norm, self.trained.layout, out=out)
-        share.add_rows(theta - self.records[cohort.units])
+    def clipped_sum(self, context):
+        share = context.new_sum(self.trained.layout)
+        share.add_rows(context.theta - self.records[context.cohort.units])
         return share
 
     def fingerprint(self):
@@ -89,8 +89,8 @@ class Mean(Contribution):
 
 def private_sum(population, rounds=5, z=4.0):
     """The rounds of phase "mean"."""
-    grouping, bound = OwnClients(clients=population // 2), ConstantClipNorm(clip_norm=0.5)
-    return PrivateSum(sampler=EveryOther(), grouping=grouping, bound=bound, mechanism=EchoingNoise(z), rounds=rounds)
+    sampler, bound = EveryOther(size=population // 2), Flat(norm=0.5)
+    return PrivateSum(sampler=sampler, bound=bound, mechanism=EchoingNoise(z), rounds=rounds)
 
 
 def noisy_mean(records, out=None, *, rounds=5, z=4.0, **options):

@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from fitting import local_training
 from sfumato._check import InputError
-from sfumato.clipping import ClippedSum, ConstantClipNorm, PerLayerClipNorm
+from sfumato.clipping import ClippedSum, Flat, PerLayer
 from sfumato.data import to_tensor
+from sfumato.federated import ClientTraining
 from sfumato.federated.batched import BatchedTrainer, PartDeltas
-from sfumato.federated.client import ClientData, ClientTrainer, LocalTraining, Reconstruction, orders_of_examples
-from sfumato.federated.losses import HeadLoss, Means, SquaredLoss, glorot_head
+from sfumato.federated.client import ClientData, ClientTrainer, Reconstruction, orders_of_examples
+from sfumato.federated.losses import ArcFace, CosFace, Cosine, HeadLoss, Means, SquaredLoss, glorot_head
 from sfumato.models import recommender
 from sfumato.training import Trainable
 
@@ -52,7 +54,7 @@ def trained_of(model: nn.Module, shared: bool) -> Trainable:
     return Trainable(model, head=glorot_head(7, 4, torch.Generator().manual_seed(9)) if shared else None)
 
 
-CHANGES = [{}, {"max_examples": 25}, {"batch_size": None}, {"loss": HeadLoss("arcface")}, {"momentum": 0.0}]
+CHANGES = [{}, {"max_examples": 25}, {"batch_size": None}, {"loss": ArcFace()}, {"momentum": 0.0}]
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ CHANGES = [{}, {"max_examples": 25}, {"batch_size": None}, {"loss": HeadLoss("ar
     + [
         (False, {"reconstruction_steps": 2}),
         (False, {"head_start": "means"}),
-        (False, {"head_start": "means", "max_examples": 25, "loss": HeadLoss("cosine")}),
+        (False, {"head_start": "means", "max_examples": 25, "loss": Cosine()}),
     ],
     ids=str,
 )
@@ -69,7 +71,7 @@ def test_batched_clients_equal_one_after_the_other(tiny, shared, changes):
     trained = trained_of(tiny(), shared)
     theta = trained.initial
     fields = {"epochs": 2, "batch_size": 8, "learning_rate": 0.05, "head_lr_scale": 3.0, "momentum": 0.9}
-    local = LocalTraining(**{**fields, **changes}, head="shared" if shared else "own")
+    local = local_training(**{**fields, **changes}, head="shared" if shared else "local")
     one, many = ClientTrainer(local, trained), BatchedTrainer(local, trained)
     expected = []
     for seed, client in enumerate(clients(shared)):
@@ -91,7 +93,7 @@ def test_a_client_trains_as_plain_torch_would(tiny):
     head = nn.Parameter(glorot_head(7, 4, torch.Generator().manual_seed(9)))
     trained = trained_of(tiny(), True)
     theta = trained.initial
-    local = LocalTraining(epochs=1, batch_size=8, learning_rate=0.1, momentum=0.9, head="shared")
+    local = local_training(epochs=1, batch_size=8, learning_rate=0.1, momentum=0.9, head="shared")
     delta, _, _ = ClientTrainer(local, trained).delta(theta, client, 3)
     order, _ = orders_of_examples(local.phases[0], np.array([33]), np.array([3]))
     optimizer = torch.optim.SGD([*reference.parameters(), head], lr=0.1, momentum=0.9)
@@ -109,13 +111,13 @@ def test_a_client_trains_as_plain_torch_would(tiny):
 def test_a_client_without_examples_contributes_nothing(tiny):
     trained = trained_of(tiny(), False)
     empty = of_one(np.empty((0, 8, 8, 1), np.uint8), np.empty(0, np.int64), 1)
-    delta, loss, examples = ClientTrainer(LocalTraining(), trained).delta(trained.initial, empty, 0)
+    delta, loss, examples = ClientTrainer(local_training(), trained).delta(trained.initial, empty, 0)
     assert delta.abs().sum() == 0
     assert (loss.item(), examples) == (0, 0)
 
 
 def test_the_cap_bounds_processed_examples_and_each_pass_has_a_new_order():
-    local = LocalTraining(epochs=3, max_examples=25)
+    local = local_training(epochs=3, max_examples=25)
     order, counts = orders_of_examples(local.phases[0], np.array([10]), np.array([0]))
     assert counts.tolist() == [len(order)] == [25]
     first, second = order[:10].tolist(), order[10:20].tolist()
@@ -124,7 +126,7 @@ def test_the_cap_bounds_processed_examples_and_each_pass_has_a_new_order():
 
 
 def test_a_clients_order_depends_on_its_own_seed_and_size_alone():
-    local = LocalTraining(epochs=2, max_examples=15)
+    local = local_training(epochs=2, max_examples=15)
     sizes, seeds = np.array([4, 0, 9, 12]), np.array([5, 6, 2**62, 8])
     order, counts = orders_of_examples(local.phases[0], sizes, seeds)
     assert counts.tolist() == [8, 0, 15, 15]
@@ -142,9 +144,9 @@ def test_losses_on_cosines_do_not_depend_on_lengths(kind):
 
 def test_margins_make_the_true_class_harder():
     embeddings, head, labels = torch.randn(50, 8), torch.randn(5, 8), torch.randint(0, 5, (50,))
-    plain = HeadLoss("cosine")(embeddings, head, labels)
-    assert (HeadLoss("cosface")(embeddings, head, labels) >= plain).all()
-    assert (HeadLoss("arcface")(embeddings, head, labels) >= plain - 1e-4).all()
+    plain = Cosine()(embeddings, head, labels)
+    assert (CosFace()(embeddings, head, labels) >= plain).all()
+    assert (ArcFace()(embeddings, head, labels) >= plain - 1e-4).all()
 
 
 def test_arcface_adds_its_margin_to_the_angle():
@@ -168,15 +170,15 @@ def test_a_head_of_means_begins_with_the_mean_direction_of_each_class() -> None:
 
 
 def test_a_head_of_means_is_a_client_s_own() -> None:
-    with pytest.raises(InputError, match="head_start=means"):
-        LocalTraining(head="shared", head_start="means")
-    with pytest.raises(InputError, match="head_start"):
-        LocalTraining(head_start="zeros")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="head has no field start"):
+        local_training(head="shared", head_start="means")
+    with pytest.raises(InputError, match="start must be one of"):
+        local_training(head_start="zeros")  # type: ignore[arg-type]
 
 
 # Heads that begin as means do not carry one client's records to another one, whatever the model does with a batch.
 
-LOCAL = LocalTraining(epochs=1, batch_size=4, head_start="means", loss=HeadLoss("cosine"))
+LOCAL = local_training(epochs=1, batch_size=4, head_start="means", loss=Cosine())
 
 
 class LargestOfAll(nn.Module):
@@ -279,11 +281,9 @@ def some_of(data: ClientData, chosen: list[int]) -> ClientData:
     )
 
 
-def local(rule: Reconstruction | None = None, **changes) -> LocalTraining:
+def local(rule: Reconstruction | None = None, **changes) -> ClientTraining:
     fields = {"epochs": 2, "batch_size": 4, "max_examples": 60, "learning_rate": 0.05, "momentum": 0.0}
-    return LocalTraining(
-        **{**fields, **changes}, head="none", loss=SquaredLoss(), reconstruction=rule or Reconstruction(epochs=2)
-    )
+    return local_training(**{**fields, **changes}, loss=SquaredLoss(), reconstruction=rule or Reconstruction(epochs=2))
 
 
 def whole(trained: Trainable, deltas: Tensor | PartDeltas) -> Tensor:
@@ -387,7 +387,7 @@ def test_the_own_part_begins_anew_with_every_client_and_is_released_as_it_began(
             assert torch.equal(trained.released(trained.initial)[name], value)
 
 
-@pytest.mark.parametrize("bound", [ConstantClipNorm(clip_norm=0.3), PerLayerClipNorm(clip_norm=0.3, shares=None)])
+@pytest.mark.parametrize("bound", [Flat(norm=0.3), PerLayer(norm=0.3, shares=None)])
 def test_deltas_by_rows_are_clipped_and_added_up_as_vectors_are(bound):
     trained, data = Trainable(Factors(), own=OWN), raters()
     deltas, _, _ = BatchedTrainer(local(), trained).deltas(trained.initial, data, list(range(6)))
@@ -404,7 +404,7 @@ def test_deltas_by_rows_are_clipped_and_added_up_as_vectors_are(bound):
 def test_the_bound_holds_for_deltas_by_rows_in_half_precision(dtype):
     trained, data = Trainable(Factors().to(dtype), own=OWN), raters()
     for client in range(4):
-        share = ClippedSum(ConstantClipNorm(clip_norm=1e-3), 1e-3, trained.layout)
+        share = ClippedSum(Flat(norm=1e-3), 1e-3, trained.layout)
         deltas = BatchedTrainer(local(), trained).deltas(trained.initial, one_of(data, client), [client])[0]
         assert isinstance(deltas, PartDeltas) or client == 0  # one record leaves nothing to update with
         if isinstance(deltas, PartDeltas):
@@ -426,7 +426,7 @@ def test_a_client_that_is_not_finite_adds_nothing_and_leaves_the_others_alone():
             trained.initial, ClientData(data.inputs, labels, data.offsets, data.classes), list(range(6))
         )
         assert isinstance(deltas, PartDeltas)
-        share = ClippedSum(ConstantClipNorm(clip_norm=1.0), 1.0, trained.layout)
+        share = ClippedSum(Flat(norm=1.0), 1.0, trained.layout)
         deltas.add_to(share)
         sums.append((share, whole(trained, deltas)))
     assert sums[1][0].tally["non_finite"] == 1

@@ -50,15 +50,11 @@ def ratings(users: int = 40, seed: int = 0, each: int = 20) -> UserDataset:
 
 PLAN = FedRecon(
     rounds=30,
-    clients_per_round=20,
-    clip_norm=None,
-    noise_multiplier=0.0,
-    learning_rate=0.2,
-    reconstruction_learning_rate=0.3,
-    reconstruction_epochs=None,
-    reconstruction_steps=30,
-    server_learning_rate=2.0,
-    clients_at_once=16,
+    cohort=20,
+    clipping=None,
+    noise=0.0,
+    client={"learning_rate": 0.2, "at_once": 16, "local": {"learning_rate": 0.3, "epochs": None, "steps": 30}},
+    server={"learning_rate": 2.0},
     seed=0,
 )
 
@@ -69,13 +65,13 @@ def test_people_who_never_took_part_are_served_by_what_others_taught():
     before, after = (result.evaluation[name] for name in ("untrained", "trained"))
     assert after["rmse"] < 0.75 * before["rmse"]
     assert sum(group["values"] for group in after["by_records"]) == after["values"]
-    steps = dataclasses.replace(PLAN, reconstruction_steps=0).default_task()
+    steps = PLAN.replace(client={"head": {"steps_alone": 0}}).default_task()
     assert after["rmse"] < steps.measure(result.model, ratings(seed=1), curve=False, device="cpu")["rmse"]
 
 
 @pytest.mark.parametrize("at_once", [1, 16])
 def test_serving_depends_on_a_persons_own_records_alone(at_once):
-    plan, people = dataclasses.replace(PLAN, clients_at_once=at_once), ratings(12, seed=2)
+    plan, people = PLAN.replace(client={"at_once": at_once}), ratings(12, seed=2)
     whole = plan.personalise(Factors(), people)
     assert whole.own["user"].shape == (12, FACTORS)
     assert (whole.own["user"] - 0.1).abs().min() > 0
@@ -105,7 +101,7 @@ class Counting(Factors):
 
 @pytest.mark.parametrize(("kind", "at_once"), one_in(2, [Forgetful, Counting], [1, 4]))
 def test_people_are_served_alike_by_models_that_draw_or_remember(kind, at_once, monkeypatch):
-    plan, people = dataclasses.replace(PLAN, clients_at_once=at_once), ratings(12, seed=2)
+    plan, people = PLAN.replace(client={"at_once": at_once}), ratings(12, seed=2)
     whole = plan.personalise(kind(), people).own["user"]
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     for order in ([3, 0, 11, 5], [7], list(range(11, -1, -1))):
@@ -118,9 +114,7 @@ def test_people_are_served_alike_by_models_that_draw_or_remember(kind, at_once, 
 def test_one_after_the_other_measures_what_a_batch_measures():
     people = ratings(seed=3)
     rows = [
-        dataclasses.replace(PLAN, clients_at_once=at_once)
-        .default_task()
-        .measure(Factors(), people, curve=True, device="cpu")
+        PLAN.replace(client={"at_once": at_once}).default_task().measure(Factors(), people, curve=True, device="cpu")
         for at_once in (1, 7)
     ]
     assert rows[0]["rmse"] == pytest.approx(rows[1]["rmse"], rel=1e-5)
@@ -131,7 +125,7 @@ def test_one_after_the_other_measures_what_a_batch_measures():
 
 def test_the_measure_is_that_of_the_records_that_nothing_was_rebuilt_from():
     rule = Reconstruction(support_share=0.4, support_order="first", steps=0)
-    task = Personalised(inner=Values(), local=dataclasses.replace(PLAN.local, reconstruction=rule), at_once=4)
+    task = Personalised(inner=Values(), local=dataclasses.replace(PLAN.client, reconstruction=rule), at_once=4)
     people, model = ratings(6), Factors()
     errors = []
     for user in range(6):
@@ -149,7 +143,7 @@ def test_fine_tuning_is_a_phase_that_moves_everything():
     people, squares = ratings(5, seed=4), []
     tuned = Personalised(
         inner=Values(),
-        local=dataclasses.replace(PLAN.local, reconstruction=rule),
+        local=dataclasses.replace(PLAN.client, reconstruction=rule),
         own="",
         phases=(Phase(records="support", own=None, shared=0.3, batch_size=None),),
     )
@@ -166,7 +160,7 @@ def test_fine_tuning_is_a_phase_that_moves_everything():
 
 
 def test_the_cost_is_that_of_a_plan_that_sends_everything():
-    fields = {"rounds": 20, "clients_per_round": 10, "noise_multiplier": 1.1, "clip_norm": 0.5}
+    fields = {"rounds": 20, "cohort.size": 10, "noise.noise_multiplier": 1.1, "clipping.norm": 0.5}
     events = [kind(**fields, loss="squared").private_sum(1000).event(20) for kind in (FedRecon, FedAvg)]
     assert acc.guarantee(events[0]).epsilon(1e-5) == acc.guarantee(events[1]).epsilon(1e-5)
     told = FedRecon(**fields).assumptions()[-1]
@@ -175,7 +169,7 @@ def test_the_cost_is_that_of_a_plan_that_sends_everything():
 
 @pytest.mark.slow
 def test_private_runs_learn_and_say_what_is_each_users_own():
-    plan = dataclasses.replace(PLAN, clip_norm=0.5, noise_multiplier=0.05, rounds=10)
+    plan = PLAN.replace(clipping=0.5, noise=0.05, rounds=10)
     result = plan.fit(Factors(), ratings(), test=ratings(seed=1))
     assert result.evaluation["trained"]["rmse"] < result.evaluation["untrained"]["rmse"]
     assert any("each user's own" in line for line in result.statement.assumptions)
@@ -223,19 +217,23 @@ class Tied(Factors):
 @pytest.mark.parametrize(
     ("model", "changes", "told"),
     [
-        (Factors, {"local_parameters": "nobody"}, "names none of the parameters that are trained: user, items.weight"),
-        (Factors, {"local_parameters": ".*"}, "names all parameters that are trained"),
-        (Factors, {"local_parameters": "("}, "is no regular expression"),
+        (
+            Factors,
+            {"client.local.parameters": "nobody"},
+            "names none of the parameters that are trained: user, items.weight",
+        ),
+        (Factors, {"client.local.parameters": ".*"}, "names all parameters that are trained"),
+        (Factors, {"client.local.parameters": "("}, "is no regular expression"),
         (Idle, {}, "the local parameter user changes nothing of what the model gives"),
         (Liar, {}, "row_tables do not say which rows an example takes"),
         (NoColumn, {}, "row_tables do not say which rows an example takes"),
-        (Tied, {"local_parameters": "user.*"}, "scale and user_scale are one parameter"),
-        (Tied, {"local_parameters": "user|scale"}, "scale and user_scale are one parameter"),
+        (Tied, {"client.local.parameters": "user.*"}, "scale and user_scale are one parameter"),
+        (Tied, {"client.local.parameters": "user|scale"}, "scale and user_scale are one parameter"),
     ],
 )
 def test_models_and_patterns_that_do_not_fit_are_refused(model, changes, told):
     with pytest.raises(InputError, match=told):
-        dataclasses.replace(PLAN, clients_per_round=3, **changes).try_out(model(), ratings(6))
+        PLAN.replace(cohort=3, **changes).try_out(model(), ratings(6))
 
 
 class OwnBias(Factors):
@@ -251,28 +249,28 @@ class OwnBias(Factors):
         return super().forward(inputs) + self.bias(inputs[:, 0])[:, 0]
 
 
-@pytest.mark.parametrize("changes", [{"local_parameters": "user|bias.weight"}, {"trainable": "user|items"}])
+@pytest.mark.parametrize("changes", [{"client.local.parameters": "user|bias.weight"}, {"trainable": "user|items"}])
 def test_tables_that_are_own_or_frozen_keep_the_column_that_others_are_looked_up_by(changes):
     plan = dataclasses.replace(PLAN, rounds=2, **changes)
-    one, many = (dataclasses.replace(plan, clients_at_once=each).fit(OwnBias(), ratings()).model for each in (1, 16))
+    one, many = (plan.replace(client={"at_once": each}).fit(OwnBias(), ratings()).model for each in (1, 16))
     torch.testing.assert_close(one.state_dict(), many.state_dict(), atol=1e-5, rtol=1e-5)
     assert not torch.equal(one.get_parameter("items.weight"), OwnBias().items.weight)
 
 
 def test_a_model_that_does_not_say_which_part_is_whose_is_refused():
     with pytest.raises(InputError, match="which parameters are each user's own"):
-        dataclasses.replace(PLAN, clients_per_round=3).try_out(nn.Sequential(nn.Embedding(30, 1)), ratings(6))
+        PLAN.replace(cohort=3).try_out(nn.Sequential(nn.Embedding(30, 1)), ratings(6))
 
 
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ({"users_per_client": 2}, "an own part belongs to one user"),
-        ({"support_share": 1.0}, "support_share must be in"),
-        ({"support_count": 0}, "support_count"),
-        ({"reconstruction_steps": -1}, "reconstruction_steps"),
-        ({"reconstruction_learning_rate": 0.0}, "reconstruction_learning_rate"),
-        ({"joint": True, "reconstruction_steps": 0}, "leaves nothing to train"),
+        ({"cohort.users_per_client": 2}, "an own part belongs to one user"),
+        ({"client.local.support_share": 1.0}, "support_share must be in"),
+        ({"client.local.support_count": 0}, "support_count"),
+        ({"client.head.steps_alone": -1}, "reconstruction_steps"),
+        ({"client.local.learning_rate": 0.0}, "reconstruction_learning_rate"),
+        ({"client.local.joint": True, "client.local.steps": 0}, "leaves nothing to train"),
     ],
 )
 def test_settings_out_of_range_are_refused(fields, told):
@@ -282,7 +280,7 @@ def test_settings_out_of_range_are_refused(fields, told):
 
 def test_embeddings_are_for_fedemb_and_classes_are_no_values():
     with pytest.raises(InputError, match="fedemb, whose heads are rebuilt by each client"):
-        FedRecon(loss="softmax").default_task()
+        FedRecon(client={"loss": "softmax"}).default_task()
     classes = from_arrays(np.zeros((8, 1), np.int64), np.arange(8) % 2, np.arange(8) // 2)
     with pytest.raises(InputError, match="needs a value for each record"):
         PLAN.fit(Factors(), classes)
@@ -292,14 +290,14 @@ def test_embeddings_are_for_fedemb_and_classes_are_no_values():
 
 def test_a_user_with_one_record_takes_part_and_moves_nothing():
     people = from_arrays(np.zeros((5, 1), np.int64), np.full(5, 9.0, np.float32), np.array(["a", "a", "b", "b", "c"]))
-    plan = dataclasses.replace(PLAN, rounds=1, clients_per_round=3, sampling="fixed", noise_multiplier=0.0)
+    plan = PLAN.replace(rounds=1, cohort={"size": 3, "kind": "fixed_size"}, noise=0.0)
     whole = plan.fit(Factors(), people).model.get_parameter("items.weight")
-    without = dataclasses.replace(plan, clients_per_round=2).fit(Factors(), people.subset([0, 1])).model
+    without = plan.replace(cohort=2).fit(Factors(), people.subset([0, 1])).model
     began = Factors().items.weight
     torch.testing.assert_close(3 * (whole - began), 2 * (without.get_parameter("items.weight") - began))
 
 
 def test_a_fresh_head_of_fedemb_and_an_own_part_are_one_engine():
-    assert FedEmb(reconstruction_steps=2).local.phases[0].own is not None
-    assert FedEmb(reconstruction_steps=2).local.phases[0].shared is None
-    assert PLAN.local.phases[0].shared is None
+    assert FedEmb(client={"head": {"steps_alone": 2}}).local.phases[0].own is not None
+    assert FedEmb(client={"head": {"steps_alone": 2}}).local.phases[0].shared is None
+    assert PLAN.client.phases[0].shared is None

@@ -1,6 +1,5 @@
 """Users behind frozen features, and layers whose statistics are public."""
 
-import dataclasses
 import json
 from dataclasses import replace
 
@@ -15,19 +14,19 @@ from sfumato._check import InputError
 from sfumato.data import UserDataset, from_arrays
 from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD
 from sfumato.models import PublicBatchNorm, use_public_batch
-from sfumato.training import Cadence, Callback, Stop
+from sfumato.training import Cadence, Callback, RunOptions, Stop
 
 # A run behind a kept prefix is the run on the records: the same values, the same statement, the whole model.
 
-FEDERATED = {"rounds": 3, "clients_per_round": 4, "noise_multiplier": 0.5, "seed": 1, "trainable": "last_blocks:2"}
+FEDERATED = {"rounds": 3, "cohort.size": 4, "noise.noise_multiplier": 0.5, "seed": 1, "trainable": "last_blocks:2"}
 PLANS = {
-    "fedemb": FedEmb(**FEDERATED, users_per_client=2, local_epochs=2, batch_size=4),
+    "fedemb": FedEmb(cohort={"users_per_client": 2}, client={"epochs": 2, "batch_size": 4}, **FEDERATED),
     "fedemb, clients in a batch": FedEmb(
-        **FEDERATED, users_per_client=2, local_epochs=1, batch_size=4, clients_at_once=4
+        cohort={"users_per_client": 2}, client={"epochs": 1, "batch_size": 4, "at_once": 4}, **FEDERATED
     ),
-    "fedavg": FedAvg(**FEDERATED, batch_size=4),
+    "fedavg": FedAvg(client={"batch_size": 4}, **FEDERATED),
     "fedsgd": FedSGD(**FEDERATED),
-    "centralized": Centralized(rounds=5, batch_size=20, seed=1, trainable="last_blocks:2"),
+    "centralized": Centralized(rounds=5, cohort=20, seed=1, trainable="last_blocks:2"),
 }
 
 
@@ -50,7 +49,7 @@ def test_trained_values_are_those_without_a_cache(name, blobs, tmp_path):
     plan, users, start = PLANS[name], blobs(16), network()
     train, test = users.subset(np.arange(12)), users.subset(np.arange(12, 16))
     without = plan.fit(start, train, test=test)
-    behind = plan.fit(start, train, test=test, prefix_cache=tmp_path / "cache")
+    behind = plan.fit(start, train, test=test, options=RunOptions(prefix_cache=tmp_path / "cache"))
     ours, theirs = moved(behind.model, start), moved(without.model, start)
     assert ours.keys() == theirs.keys()
     for each in ("0.weight", "0.bias"):
@@ -70,7 +69,9 @@ def test_trained_values_are_those_without_a_cache(name, blobs, tmp_path):
 
 
 def test_a_shared_head_is_released_beside_the_whole_model(blobs, tmp_path):
-    result = PLANS["fedavg"].fit(network(), blobs(12), out=tmp_path / "run", prefix_cache=tmp_path / "cache")
+    result = PLANS["fedavg"].fit(
+        network(), blobs(12), out=tmp_path / "run", options=RunOptions(prefix_cache=tmp_path / "cache")
+    )
     released = load_file(tmp_path / "run" / "model.safetensors")
     assert released.keys() == {*network().state_dict(), "head.weight"}
     assert result.head is not None
@@ -82,9 +83,9 @@ def test_examples_are_trained_behind_a_cache_alike(tmp_path):
     pixels, labels = rng.integers(0, 256, (80, 8, 8, 1), np.uint8), rng.integers(0, 4, 80)
     whole = data.examples_from_arrays(pixels, labels, num_classes=4)
     train, test = whole.subset(np.arange(60)), whole.subset(np.arange(60, 80))
-    plan = DPSGD(steps=4, batch_size=20, noise_multiplier=1.0, seed=1, trainable="last_blocks:2", delta=1e-3)
+    plan = DPSGD(steps=4, cohort=20, noise=1.0, seed=1, trainable="last_blocks:2", delta=1e-3)
     without = plan.fit(network(), train, test=test)
-    behind = plan.fit(network(), train, test=test, prefix_cache=tmp_path / "cache")
+    behind = plan.fit(network(), train, test=test, options=RunOptions(prefix_cache=tmp_path / "cache"))
     for name, change in moved(without.model, network()).items():
         assert (moved(behind.model, network())[name] - change).norm() <= 1e-4 * change.norm()
     assert behind.statement.epsilon == without.statement.epsilon
@@ -97,9 +98,9 @@ def test_adapters_and_a_projection_are_trained_behind_what_lies_before_them(blob
         models.add_lora(model, rank=2, layers="3", generator=torch.Generator().manual_seed(0))
         return models.add_projection(model, 4, 3, generator=torch.Generator().manual_seed(1))
 
-    plan = FedEmb(**{**FEDERATED, "trainable": "lora|projection"}, users_per_client=2, local_epochs=1)
+    plan = FedEmb(cohort={"users_per_client": 2}, client={"epochs": 1}, **{**FEDERATED, "trainable": "lora|projection"})
     without = plan.fit(start(), blobs(12))
-    behind = plan.fit(start(), blobs(12), prefix_cache=tmp_path / "cache")
+    behind = plan.fit(start(), blobs(12), options=RunOptions(prefix_cache=tmp_path / "cache"))
     for name, change in moved(without.model, start()).items():
         assert bool(change.any()) == ("lora" in name or "projection" in name), name
         assert (moved(behind.model, start())[name] - change).norm() <= 1e-4 * change.norm() + 1e-7, name
@@ -120,15 +121,17 @@ class StopAfter(Callback):
 @pytest.mark.parametrize("seed", [1, None])
 def test_a_run_that_goes_on_is_the_run_that_was_never_stopped(seed, blobs, tmp_path):
     """Also where the model that it is given has other frozen layers by now, as one that was drawn at random has."""
-    plan = FedEmb(**{**FEDERATED, "seed": seed, "rounds": 4}, users_per_client=2, local_epochs=1)
+    plan = FedEmb(cohort={"users_per_client": 2}, client={"epochs": 1}, **{**FEDERATED, "seed": seed, "rounds": 4})
     users, cache = blobs(12), tmp_path / "cache"
-    stopped = plan.fit(network(), users, out=tmp_path / "run", prefix_cache=cache, callbacks=[StopAfter(2)])
+    stopped = plan.fit(
+        network(), users, out=tmp_path / "run", options=RunOptions(prefix_cache=cache, callbacks=[StopAfter(2)])
+    )
     assert not stopped.finished
-    later = plan.fit(network(9), users, out=tmp_path / "run", prefix_cache=cache, resume=True)
+    later = plan.fit(network(9), users, out=tmp_path / "run", resume=True, options=RunOptions(prefix_cache=cache))
     assert later.finished
     assert torch.equal(later.model.state_dict()["0.weight"], network()[0].weight)
     if seed is not None:
-        whole = plan.fit(network(), users, out=tmp_path / "whole", prefix_cache=cache)
+        whole = plan.fit(network(), users, out=tmp_path / "whole", options=RunOptions(prefix_cache=cache))
         for name, value in whole.model.state_dict().items():
             assert torch.equal(later.model.state_dict()[name], value), name
         model = "model.safetensors"
@@ -140,38 +143,45 @@ def test_a_run_goes_on_as_it_began_with_a_cache_or_without(first, blobs, tmp_pat
     """The sums differ by round-off, and under one noise that difference would leave without any."""
     plan, users = PLANS["fedemb"], blobs(12)
     caches = [tmp_path / "cache", None] if first else [None, tmp_path / "cache"]
-    plan.fit(network(), users, out=tmp_path / "run", prefix_cache=caches[0], callbacks=[StopAfter(1)])
+    plan.fit(
+        network(), users, out=tmp_path / "run", options=RunOptions(prefix_cache=caches[0], callbacks=[StopAfter(1)])
+    )
     with pytest.raises(InputError, match="from another plan, model or data set"):
-        plan.fit(network(), users, out=tmp_path / "run", prefix_cache=caches[1], resume=True)
+        plan.fit(network(), users, out=tmp_path / "run", resume=True, options=RunOptions(prefix_cache=caches[1]))
 
 
 def test_other_settings_are_refused_before_a_record_goes_through_the_layers(blobs, tmp_path):
     plan, run = PLANS["fedemb"], tmp_path / "run"
-    plan.fit(network(), blobs(12), out=run, prefix_cache=tmp_path / "cache", callbacks=[StopAfter(1)])
+    plan.fit(
+        network(), blobs(12), out=run, options=RunOptions(prefix_cache=tmp_path / "cache", callbacks=[StopAfter(1)])
+    )
     with pytest.raises(InputError, match="rounds 3 → 9"):
-        replace(plan, rounds=9).fit(network(), blobs(12), out=run, prefix_cache=tmp_path / "other", resume=True)
+        replace(plan, rounds=9).fit(
+            network(), blobs(12), out=run, resume=True, options=RunOptions(prefix_cache=tmp_path / "other")
+        )
     assert not (tmp_path / "other").exists()
 
 
 def test_a_cache_of_other_records_says_that_a_run_goes_on_with_its_own(blobs, tmp_path):
     plan, run = PLANS["fedemb"], tmp_path / "run"
-    plan.fit(network(), blobs(12), out=run, prefix_cache=tmp_path / "cache", callbacks=[StopAfter(1)])
+    plan.fit(
+        network(), blobs(12), out=run, options=RunOptions(prefix_cache=tmp_path / "cache", callbacks=[StopAfter(1)])
+    )
     with pytest.raises(InputError, match=r"made of something else .* goes on with the layers and records that it"):
-        plan.fit(network(), blobs(12, seed=5), out=run, prefix_cache=tmp_path / "cache", resume=True)
+        plan.fit(
+            network(), blobs(12, seed=5), out=run, resume=True, options=RunOptions(prefix_cache=tmp_path / "cache")
+        )
 
 
 def test_a_callback_is_told_of_the_whole_model(blobs, tmp_path):
     told = StopAfter(0)
     users = blobs(12)
-    from sfumato.training import Cadence
 
     PLANS["fedemb"].fit(
         network(),
         users,
         validation=blobs(6, seed=1),
-        cadence=Cadence(evaluate_every=1),
-        callbacks=[told],
-        prefix_cache=tmp_path / "cache",
+        options=RunOptions(evaluate_every=1, callbacks=[told], prefix_cache=tmp_path / "cache"),
     )
     assert len(told.models) == 4
     assert all(model.state_dict().keys() == network().state_dict().keys() for model in told.models)
@@ -179,38 +189,38 @@ def test_a_callback_is_told_of_the_whole_model(blobs, tmp_path):
 
 
 def test_a_trial_writes_no_cache(blobs, tmp_path):
-    PLANS["fedemb"].try_out(network(), blobs(12), prefix_cache=tmp_path / "cache")
+    PLANS["fedemb"].try_out(network(), blobs(12), options=RunOptions(prefix_cache=tmp_path / "cache"))
     assert not (tmp_path / "cache").exists()
     with pytest.raises(InputError, match="nothing is frozen"):
-        FedEmb(noise_multiplier=1.0, clients_per_round=2, users_per_client=2).try_out(
-            network(), blobs(12), prefix_cache=tmp_path / "cache"
+        FedEmb(noise=1.0, cohort={"size": 2, "users_per_client": 2}).try_out(
+            network(), blobs(12), options=RunOptions(prefix_cache=tmp_path / "cache")
         )
 
 
 def test_a_trial_refuses_a_place_that_is_a_file(blobs, tmp_path):
     (tmp_path / "faces.csv").write_text("user,file")
     with pytest.raises(InputError, match=r"prefix_cache must be a folder, and .*faces\.csv is a file"):
-        PLANS["fedemb"].try_out(network(), blobs(12), prefix_cache=tmp_path / "faces.csv")
+        PLANS["fedemb"].try_out(network(), blobs(12), options=RunOptions(prefix_cache=tmp_path / "faces.csv"))
 
 
 def test_what_is_refused_leaves_neither_run_nor_cache(blobs, tmp_path):
     with pytest.raises(InputError, match="nothing is frozen"):
-        FedEmb(noise_multiplier=1.0, clients_per_round=2, users_per_client=2).fit(
-            network(), blobs(12), out=tmp_path / "run", prefix_cache=tmp_path / "cache"
+        FedEmb(noise=1.0, cohort={"size": 2, "users_per_client": 2}).fit(
+            network(), blobs(12), out=tmp_path / "run", options=RunOptions(prefix_cache=tmp_path / "cache")
         )
     assert list(tmp_path.iterdir()) == []
 
 
 def test_augmented_pictures_are_refused(tmp_path):
     examples = data.examples_from_arrays(np.zeros((20, 8, 8, 1), np.uint8), np.arange(20) % 4, num_classes=4)
-    plan = DPSGD(steps=1, batch_size=4, noise_multiplier=1.0, augmentation="flip", trainable="last")
+    plan = DPSGD(steps=1, cohort=4, noise=1.0, examples={"augmentation": "flip"}, trainable="last")
     with pytest.raises(InputError, match="augmentation=flip changes the pictures in every step"):
-        plan.fit(network(), examples, prefix_cache=tmp_path / "cache")
+        plan.fit(network(), examples, options=RunOptions(prefix_cache=tmp_path / "cache"))
 
 
 def test_nothing_that_a_run_writes_holds_a_row(blobs, tmp_path):
     """The run's folder names the cache at most; the plan does not, from Python."""
-    PLANS["fedemb"].fit(network(), blobs(12), out=tmp_path / "run", prefix_cache=tmp_path / "cache")
+    PLANS["fedemb"].fit(network(), blobs(12), out=tmp_path / "run", options=RunOptions(prefix_cache=tmp_path / "cache"))
     frozen = load_file(tmp_path / "run" / "checkpoint" / "frozen.safetensors")
     assert frozen.keys() == {"0.weight", "0.bias"}
     assert "cache" not in json.dumps(json.loads((tmp_path / "run" / "plan.json").read_text()))
@@ -221,27 +231,29 @@ def test_rows_within_the_folder_of_a_run_are_refused(blobs, tmp_path):
     (tmp_path / "link").symlink_to(run)
     for place in (run, run / "cache", tmp_path / "link" / "cache"):
         with pytest.raises(InputError, match="must lie outside of the run's folder"):
-            plan.fit(network(), blobs(12), out=run, prefix_cache=place)
+            plan.fit(network(), blobs(12), out=run, options=RunOptions(prefix_cache=place))
     assert not run.exists()
-    plan.fit(network(), blobs(12), out=run, prefix_cache=tmp_path / "cache", callbacks=[StopAfter(1)])
+    plan.fit(
+        network(), blobs(12), out=run, options=RunOptions(prefix_cache=tmp_path / "cache", callbacks=[StopAfter(1)])
+    )
     with pytest.raises(InputError, match="must lie outside of the run's folder"):
-        plan.fit(network(), blobs(12), out=run, prefix_cache=run / "cache", resume=True)
+        plan.fit(network(), blobs(12), out=run, resume=True, options=RunOptions(prefix_cache=run / "cache"))
 
 
 def test_a_run_does_not_go_on_with_a_model_of_other_shapes(blobs, tmp_path):
     plan, run = PLANS["fedemb"], tmp_path / "run"
-    plan.fit(network(), blobs(12), out=run, prefix_cache=tmp_path / "cache", callbacks=[StopAfter(1)])
+    plan.fit(
+        network(), blobs(12), out=run, options=RunOptions(prefix_cache=tmp_path / "cache", callbacks=[StopAfter(1)])
+    )
     other = network()
     other[0], other[3] = nn.Conv2d(1, 6, 3, padding=1), nn.Conv2d(6, 8, 3)
     with pytest.raises(InputError, match="model of other shapes"):
-        plan.fit(other, blobs(12), out=run, prefix_cache=tmp_path / "other", resume=True)
+        plan.fit(other, blobs(12), out=run, resume=True, options=RunOptions(prefix_cache=tmp_path / "other"))
 
 
 # Statistics of public inputs follow the released weights, whoever was trained or measured before.
 
-PLAN = FedAvg(
-    rounds=3, clients_per_round=8, clip_norm=None, noise_multiplier=0.0, loss="squared", learning_rate=0.05, seed=1
-)
+PLAN = FedAvg(rounds=3, cohort=8, clipping=None, noise=0.0, client={"loss": "squared", "learning_rate": 0.05}, seed=1)
 
 
 class Normed(nn.Module):
@@ -271,13 +283,15 @@ def values() -> UserDataset:
 
 @pytest.mark.parametrize("at_once", [1, 4])
 def test_what_is_measured_on_the_way_does_not_change_what_is_learned(at_once):
-    plan, found = dataclasses.replace(PLAN, clients_at_once=at_once), []
+    plan, found = PLAN.replace(client={"at_once": at_once}), []
     for every in (0, 1):
         cadence = Cadence(evaluate_every=every)
-        found.append(plan.fit(normed(), values(), test=values(), validation=values(), cadence=cadence).model)
+        found.append(
+            plan.fit(normed(), values(), test=values(), validation=values(), options=RunOptions(**vars(cadence))).model
+        )
     torch.testing.assert_close(found[0].state_dict(), found[1].state_dict(), atol=0, rtol=0)
 
 
 def test_clients_in_a_batch_learn_what_they_learn_one_after_the_other():
-    one, many = (dataclasses.replace(PLAN, clients_at_once=each).fit(normed(), values()).model for each in (1, 4))
+    one, many = (PLAN.replace(client={"at_once": each}).fit(normed(), values()).model for each in (1, 4))
     torch.testing.assert_close(one.state_dict(), many.state_dict(), atol=1e-5, rtol=1e-4)

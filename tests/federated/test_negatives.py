@@ -1,7 +1,5 @@
 """Items that were not chosen: drawn from what is public, for each client by itself, also behind frozen features."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 import torch
@@ -9,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from fitting import fit_plan
 from sfumato import data
 from sfumato._check import InputError
 from sfumato._random import RandomSource
@@ -16,13 +15,19 @@ from sfumato.federated import FedAvg, FedEmb
 from sfumato.federated.client import gather
 from sfumato.federated.negatives import PublicNegatives
 from sfumato.sampling import Cohort
-from sfumato.training import Callback, Stop
+from sfumato.training import Callback, RoundContext, RunOptions, Stop
 from slow import by_profile
 
 # Public negatives: what a client gets follows from its slot and its own records, and one person moves the sum by C.
 
 SOURCE = RandomSource.from_seed(3)
-LOCAL = {"learning_rate": 0.5, "local_epochs": 2, "batch_size": 3, "noise_multiplier": 1.0, "clients_per_round": 3}
+LOCAL = {
+    "client.learning_rate": 0.5,
+    "client.epochs": 2,
+    "client.batch_size": 3,
+    "noise.noise_multiplier": 1.0,
+    "cohort.size": 3,
+}
 
 
 def people(sizes: list[int], seed: int = 0, scale: float = 1.0) -> data.UserDataset:
@@ -120,7 +125,7 @@ def test_all_public_examples_are_drawn_equally_often() -> None:
 
 
 def plan_of(clip: float = 1.0, width: int = 1, **changes) -> FedEmb:
-    fields = {"users_per_client": 1, "negatives_per_client": 2, "clip_norm": clip, "clients_at_once": width}
+    fields = {"cohort.users_per_client": 1, "client.negatives": 2, "clipping.norm": clip, "client.at_once": width}
     return FedEmb(**{**LOCAL, **fields, **changes})
 
 
@@ -129,7 +134,7 @@ def total(plan: FedEmb, users: data.UserDataset, present: np.ndarray, source: Ra
     contribution = plan.contribution(Scaled(), users, "cpu", 0, plan.negatives_of(public(), users))
     groups = plan.private_sum(len(users)).grouping.group(present, 0, source)
     theta = contribution.trained.initial
-    return contribution.clipped_sum(theta, groups, 0, plan.bound, plan.clip_norm, source, None).total
+    return contribution.clipped_sum(RoundContext(theta, groups, 0, plan.clipping, plan.clipping.norm, source)).total
 
 
 @settings(deadline=None, max_examples=by_profile(25))
@@ -175,21 +180,21 @@ def test_the_cap_counts_own_and_public_examples() -> None:
         plan = plan_of(max_examples=cap)
         contribution = plan.contribution(Scaled(), users, "cpu", 0, plan.negatives_of(public(), users))
         groups = plan.private_sum(4).grouping.group(np.arange(4), 0, SOURCE)
-        share = contribution.clipped_sum(contribution.trained.initial, groups, 0, plan.bound, 1.0, SOURCE, None)
+        share = contribution.clipped_sum(
+            RoundContext(contribution.trained.initial, groups, 0, plan.clipping, 1.0, SOURCE)
+        )
         assert share.tally["examples"] == processed
 
 
 def test_a_run_is_accounted_for_one_person_and_names_the_public_data(tmp_path) -> None:
     users, negatives = people([2, 1, 3, 1, 2, 1]), public()
     plan = plan_of(rounds=3, delta=1e-3, seed=1)
-    statement = plan.fit(Scaled(), users, negatives=negatives).statement
-    grouped = replace(plan, users_per_client=2, clients_per_round=1, rounds=3)
-    as_group = grouped.fit(Scaled(), users, negatives=negatives).statement
+    statement = plan.fit(Scaled(), users, options=RunOptions(negatives=negatives)).statement
+    grouped = plan.replace(cohort={"users_per_client": 2, "size": 1}, rounds=3)
+    as_group = grouped.fit(Scaled(), users, options=RunOptions(negatives=negatives)).statement
     assert statement.epsilon < as_group.epsilon
     assert statement.epsilon == pytest.approx(
-        FedAvg(clients_per_round=3, rounds=3, delta=1e-3, noise_multiplier=1.0, seed=1)
-        .fit(Scaled(), users)
-        .statement.epsilon,
+        FedAvg(cohort=3, rounds=3, delta=1e-3, noise=1.0, seed=1).fit(Scaled(), users).statement.epsilon,
         rel=1e-9,
     )
     (sentence,) = (line for line in statement.assumptions if "negatives" in line)
@@ -207,17 +212,19 @@ def test_a_run_goes_on_with_the_same_negatives_only(tmp_path) -> None:
     users, plan = people([2, 1, 3, 1, 2, 1]), plan_of(rounds=4, delta=1e-3, seed=1)
     torch.manual_seed(0)
     model = Scaled()
-    whole = plan.fit(model, users, negatives=public()).model.state_dict()
-    plan.fit(model, users, negatives=public(), out=tmp_path / "run", callbacks=[Halt()])
+    whole = plan.fit(model, users, options=RunOptions(negatives=public())).model.state_dict()
+    plan.fit(model, users, out=tmp_path / "run", options=RunOptions(negatives=public(), callbacks=[Halt()]))
     with pytest.raises(InputError, match="the negatives differ"):
-        plan.fit(model, users, negatives=public(each=5), out=tmp_path / "run", resume=True)
-    resumed = plan.fit(model, users, negatives=public(), out=tmp_path / "run", resume=True).model.state_dict()
+        plan.fit(model, users, out=tmp_path / "run", resume=True, options=RunOptions(negatives=public(each=5)))
+    resumed = plan.fit(
+        model, users, out=tmp_path / "run", resume=True, options=RunOptions(negatives=public())
+    ).model.state_dict()
     assert torch.equal(resumed["linear.weight"], whole["linear.weight"])
 
 
 def refused(plan, negatives, users=None) -> str:
     with pytest.raises(InputError) as caught:
-        plan.fit(Scaled(), people([2, 1, 3]) if users is None else users, negatives=negatives)
+        plan.fit(Scaled(), people([2, 1, 3]) if users is None else users, options=RunOptions(negatives=negatives))
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -243,7 +250,7 @@ def test_negatives_that_do_not_fit_are_refused_in_one_line() -> None:
     assert "float64" in refused(plan_of(), data.from_arrays(np.ones((4, 3)), [0, 1, 2, 3], list("abcd")))
     assert "values" in refused(plan_of(), data.from_arrays(np.ones((4, 3), np.float32), [0.5, 1, 2, 3], list("abcd")))
     assert "ndarray" in refused(plan_of(), np.ones((4, 3), np.float32))
-    assert "fedavg takes no public negatives" in refused(FedAvg(noise_multiplier=1.0), public())
+    assert "fedavg takes no public negatives" in refused(FedAvg(noise=1.0), public())
     assert "give negatives" in refused(plan_of(), None)
 
 
@@ -265,22 +272,21 @@ def test_negatives_go_through_frozen_layers_as_the_records_do(blobs, tmp_path) -
 
     users, strangers = blobs(8), blobs(4, seed=5)
     plan = plan_of(rounds=2, seed=1, trainable="last_blocks:1", delta=1e-3)
-    without = plan.fit(network(), users, negatives=strangers)
-    behind = plan.fit(network(), users, negatives=strangers, prefix_cache=tmp_path / "cache")
+    without = plan.fit(network(), users, options=RunOptions(negatives=strangers))
+    behind = plan.fit(network(), users, options=RunOptions(negatives=strangers, prefix_cache=tmp_path / "cache"))
     assert behind.statement.assumptions == without.statement.assumptions
     start = network()[3].weight
     ours, theirs = (result.model.state_dict()["3.weight"] - start for result in (behind, without))
     # convolutions of batches of other sizes round otherwise: 1e-7 of a value, in some 10 steps
     assert (ours - theirs).norm() <= 1e-4 * theirs.norm() > 0
     with pytest.raises(InputError, match="negatives are training records"):
-        plan.fit(network(), users, negatives=users.subset([0, 1]), prefix_cache=tmp_path / "cache")
+        plan.fit(network(), users, options=RunOptions(negatives=users.subset([0, 1]), prefix_cache=tmp_path / "cache"))
 
 
 # Public negatives go through the frozen layers as records do, and are compared with them before.
 
 PLAN = FedEmb(
-    rounds=3, clients_per_round=6, users_per_client=1, negatives_per_client=3, noise_multiplier=0.0, seed=1,
-    trainable="last", local_epochs=2, learning_rate=0.1,
+    rounds=3, cohort={"size": 6, "users_per_client": 1}, client={"negatives": 3, "epochs": 2, "learning_rate": 0.1}, noise=0.0, seed=1, trainable="last",
 )  # fmt: skip
 
 
@@ -311,8 +317,10 @@ class Halt(Callback):
 
 
 def test_trained_values_are_those_without_a_cache(tmp_path):
-    without = PLAN.fit(network(), readers(), negatives=public_features())
-    behind = PLAN.fit(network(), readers(), negatives=public_features(), prefix_cache=tmp_path / "cache")
+    without = PLAN.fit(network(), readers(), options=RunOptions(negatives=public_features()))
+    behind = PLAN.fit(
+        network(), readers(), options=RunOptions(negatives=public_features(), prefix_cache=tmp_path / "cache")
+    )
     start = network().state_dict()["2.weight"]
     ours, theirs = (one.model.state_dict()["2.weight"] - start for one in (behind, without))
     assert theirs.any()
@@ -324,32 +332,48 @@ def test_trained_values_are_those_without_a_cache(tmp_path):
 def test_a_training_record_among_the_negatives_is_refused_before_any_row_is_kept(tmp_path):
     inputs, _ = readers().examples(4)
     with pytest.raises(InputError, match="1 of the 24 negatives are training records"):
-        PLAN.fit(network(), readers(), negatives=public_features(record=inputs[1]), prefix_cache=tmp_path / "cache")
+        PLAN.fit(
+            network(),
+            readers(),
+            options=RunOptions(negatives=public_features(record=inputs[1]), prefix_cache=tmp_path / "cache"),
+        )
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_plan_that_takes_no_negatives_refuses_them_behind_a_cache_too(tmp_path):
-    plan = FedAvg(rounds=1, clients_per_round=2, noise_multiplier=1.0, seed=1, trainable="last")
+    plan = FedAvg(rounds=1, cohort=2, noise=1.0, seed=1, trainable="last")
     with pytest.raises(InputError, match="takes no public negatives"):
-        plan.fit(network(), readers(), negatives=public_features(), prefix_cache=tmp_path / "cache")
+        plan.fit(network(), readers(), options=RunOptions(negatives=public_features(), prefix_cache=tmp_path / "cache"))
     assert not (tmp_path / "cache").exists()
 
 
 def test_a_run_behind_frozen_features_goes_on_with_the_same_negatives_only(tmp_path):
     run = {"model": network(), "data": readers(), "out": tmp_path / "run"}
-    PLAN.fit(**run, negatives=public_features(), prefix_cache=tmp_path / "cache", callbacks=[Halt()])
+    fit_plan(
+        PLAN,
+        options=RunOptions(negatives=public_features(), prefix_cache=tmp_path / "cache", callbacks=[Halt()]),
+        **run,
+    )
     with pytest.raises(InputError, match="the negatives differ"):
-        PLAN.fit(**run, negatives=public_features(2), prefix_cache=tmp_path / "cache", resume=True)
+        fit_plan(
+            PLAN, resume=True, options=RunOptions(negatives=public_features(2), prefix_cache=tmp_path / "cache"), **run
+        )
     with pytest.raises(InputError, match="the negatives differ"):
-        PLAN.fit(**run, negatives=public_features(2), prefix_cache=tmp_path / "other", resume=True)
-    assert PLAN.fit(**run, negatives=public_features(), prefix_cache=tmp_path / "cache", resume=True).finished
+        fit_plan(
+            PLAN, resume=True, options=RunOptions(negatives=public_features(2), prefix_cache=tmp_path / "other"), **run
+        )
+    assert fit_plan(
+        PLAN, resume=True, options=RunOptions(negatives=public_features(), prefix_cache=tmp_path / "cache"), **run
+    ).finished
 
 
 def test_the_statement_names_the_public_data_and_not_what_layers_make_of_them(tmp_path):
-    plan = replace(PLAN, noise_multiplier=1.0)
-    told = plan.fit(network(), readers(), negatives=public_features(), prefix_cache=tmp_path).statement.assumptions
+    plan = PLAN.replace(noise=1.0)
+    told = plan.fit(
+        network(), readers(), options=RunOptions(negatives=public_features(), prefix_cache=tmp_path)
+    ).statement.assumptions
     assert any(public_features().fingerprint() in line for line in told)
-    assert told == plan.fit(network(), readers(), negatives=public_features()).statement.assumptions
+    assert told == plan.fit(network(), readers(), options=RunOptions(negatives=public_features())).statement.assumptions
 
 
 def test_a_run_is_told_from_one_with_negatives_that_were_rounded_otherwise():

@@ -29,18 +29,18 @@ from sfumato.ledger import Ledger
 from sfumato.sampling import Cohort
 from sfumato.statement import Statement
 from sfumato.statement.statement import NOT_STATED
-from sfumato.training import Cadence
+from sfumato.training import Cadence, RoundContext, RunOptions
 from sfumato.training.monitoring import columns, diverged
 from slow import slow_but
 from small_runs import Slow, assert_equal_up_to_rounding, outcome
 
 # Plans: what is accounted follows from what runs, and what cannot be right is refused in one line.
 
-PAPER = FedEmb(noise_multiplier=0.62)  # the authors' EMNIST run is the default
+PAPER = FedEmb(noise=0.62)  # the authors' EMNIST run is the default
 
 
 def test_the_statement_is_for_one_user_and_has_the_papers_convention_beside_it(blobs, tiny):
-    plan = FedEmb(rounds=2, clients_per_round=2, users_per_client=3, noise_multiplier=1.0, local_epochs=1, seed=1)
+    plan = FedEmb(rounds=2, cohort={"size": 2, "users_per_client": 3}, noise=1.0, client={"epochs": 1}, seed=1)
     statement = plan.fit(tiny(), blobs(12)).statement
     one_user = acc.Gaussian(0.5).poisson(0.5) * 2
     whole_client = acc.Gaussian(1.0).poisson(0.5) * 2
@@ -54,12 +54,12 @@ def test_the_statement_is_for_one_user_and_has_the_papers_convention_beside_it(b
 
 
 def test_a_client_of_one_user_costs_one_clip_norm():
-    own = dataclasses.replace(PAPER, users_per_client=1, head_classes="global")
+    own = PAPER.replace(cohort={"users_per_client": 1}, client={"head": {"classes": "global"}})
     assert own.private_sum(3400).event(1) == acc.Gaussian(0.62).poisson(32 / 3400)
 
 
 def test_the_ledger_holds_what_ran(blobs, tiny, tmp_path):
-    plan = FedAvg(rounds=3, clients_per_round=4, noise_multiplier=0.9, seed=1, max_examples=2)
+    plan = FedAvg(rounds=3, cohort=4, noise=0.9, seed=1, client={"max_examples": 2})
     result = plan.fit(tiny(), blobs(8), out=tmp_path / "run")
     ledger = Ledger.open(tmp_path / "run" / "ledger.jsonl")
     assert ledger.event() == acc.Gaussian(0.9).poisson(0.5) * 3
@@ -73,7 +73,7 @@ def test_the_ledger_holds_what_ran(blobs, tiny, tmp_path):
     assert epsilons[-1] >= result.statement.epsilon - 1e-6
 
 
-@pytest.mark.parametrize("plan", [PAPER, FedAvg(sampling="fixed"), FedSGD(clipping="adaptive")], ids=str)
+@pytest.mark.parametrize("plan", [PAPER, FedAvg(cohort="fixed_size"), FedSGD(clipping="adaptive")], ids=str)
 def test_calibration_meets_the_budget_and_wastes_little(plan):
     chosen = plan.calibrate(epsilon=8.0, delta=1e-6, population=10_000)
     private_sum = chosen.private_sum(10_000)
@@ -83,7 +83,7 @@ def test_calibration_meets_the_budget_and_wastes_little(plan):
 
 
 def test_fixed_size_cohorts_are_accounted_for_replacement():
-    plan = FedEmb(sampling="fixed", clients_per_round=4, users_per_client=5, noise_multiplier=1.0)
+    plan = FedEmb(cohort={"kind": "fixed_size", "size": 4, "users_per_client": 5}, noise=1.0)
     private_sum = plan.private_sum(100)
     assert private_sum.sampler.adjacency == "replace"
     # Accountants double the Gaussian's sensitivity for "replace": one group, from -C to C.
@@ -98,12 +98,11 @@ def test_the_denominator_is_planned_not_counted(blobs, tiny):
     for population in (10, 20):
         plan = FedAvg(
             rounds=1,
-            clients_per_round=population,
+            cohort=population,
             population=population,
-            noise_multiplier=0,
-            clip_norm=None,
-            server_learning_rate=1.0,
-            server_momentum=0.0,
+            noise=0,
+            clipping=None,
+            server={"learning_rate": 1.0, "momentum": 0.0},
             seed=0,
         )
         before = torch.cat([p.reshape(-1) for p in tiny().parameters()])
@@ -114,20 +113,21 @@ def test_the_denominator_is_planned_not_counted(blobs, tiny):
 
 def test_a_gradient_is_a_gradient(blobs, tiny):
     users = blobs(3)
-    plan = FedSGD(clients_per_round=3, noise_multiplier=0, clip_norm=None, rounds=1, seed=0)
+    plan = FedSGD(cohort=3, noise=0, clipping=None, rounds=1, seed=0)
     contribution = plan.contribution(tiny(), users, "cpu", 4)
     model, head = tiny(), contribution.trained.parameters[-1].detach().clone().requires_grad_()
     inputs, labels = users.examples(1)
     loss = nn.functional.cross_entropy(model(data.to_tensor(inputs)) @ head.T, torch.from_numpy(labels.copy()))
     expected = torch.autograd.grad(loss, [*model.parameters(), head])
     share = contribution.clipped_sum(
-        contribution.trained.initial,
-        Cohort.of_single_units(np.array([1])),
-        0,
-        plan.bound,
-        None,
-        RandomSource.from_seed(0),
-        None,
+        RoundContext(
+            contribution.trained.initial,
+            Cohort.of_single_units(np.array([1])),
+            0,
+            plan.clipping,
+            None,
+            RandomSource.from_seed(0),
+        ),
     )
     flat = torch.cat([gradient.reshape(-1) for gradient in expected])
     torch.testing.assert_close(share.total.float(), flat, atol=1e-6, rtol=1e-4)
@@ -135,7 +135,7 @@ def test_a_gradient_is_a_gradient(blobs, tiny):
 
 def test_centralized_is_plain_sgd_and_promises_nothing(blobs, tiny):
     users = blobs(6)
-    plan = Centralized(rounds=60, batch_size=200, learning_rate=0.2, seed=0)
+    plan = Centralized(rounds=60, cohort=200, server={"learning_rate": 0.2}, seed=0)
     result = plan.fit(tiny(), users)
     losses = [row["not_private"]["loss"] for row in result.history]
     assert losses[-1] < 0.5 * losses[0]
@@ -146,7 +146,7 @@ def test_centralized_is_plain_sgd_and_promises_nothing(blobs, tiny):
 def test_training_leaves_the_users_module_alone(blobs, tiny):
     model = tiny()
     before = [p.clone() for p in model.parameters()]
-    result = FedEmb(rounds=1, clients_per_round=2, users_per_client=2, noise_multiplier=1.0).fit(model, blobs(6))
+    result = FedEmb(rounds=1, cohort={"size": 2, "users_per_client": 2}, noise=1.0).fit(model, blobs(6))
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
     assert all(p.grad is None and p.requires_grad for p in model.parameters())
     assert not torch.equal(before[0], next(result.model.parameters()))
@@ -154,7 +154,7 @@ def test_training_leaves_the_users_module_alone(blobs, tiny):
 
 def test_only_trainable_parameters_move_and_are_noised(blobs, tiny):
     plan = FedEmb(
-        rounds=1, clients_per_round=2, users_per_client=2, noise_multiplier=1.0, trainable="3\\..*", local_epochs=1
+        rounds=1, cohort={"size": 2, "users_per_client": 2}, noise=1.0, trainable="3\\..*", client={"epochs": 1}
     )
     model = tiny()
     trained = plan.fit(model, blobs(6)).model
@@ -163,8 +163,8 @@ def test_only_trainable_parameters_move_and_are_noised(blobs, tiny):
 
 
 def test_any_torch_optimizer_can_be_the_servers(blobs, tiny):
-    plan = FedAvg(rounds=2, clients_per_round=2, noise_multiplier=0.5, seed=0)
-    result = plan.fit(tiny(), blobs(6), server_optimizer=lambda p: torch.optim.NAdam(p, lr=0.01))
+    plan = FedAvg(rounds=2, cohort=2, noise=0.5, seed=0)
+    result = plan.fit(tiny(), blobs(6), options=RunOptions(optimizer=lambda p: torch.optim.NAdam(p, lr=0.01)))
     assert not torch.equal(tiny()[0].weight, result.model[0].weight)
 
 
@@ -176,13 +176,10 @@ def test_fedemb_learns_to_tell_unseen_identities_apart(omniglot):
     torch.manual_seed(0)
     plan = FedEmb(
         rounds=4,
-        clients_per_round=4,
-        users_per_client=12,
-        noise_multiplier=0,
-        learning_rate=0.02,
-        head_lr_scale=20,
-        local_epochs=2,
-        server_learning_rate=0.3,
+        cohort={"size": 4, "users_per_client": 12},
+        noise=0,
+        client={"learning_rate": 0.02, "head_lr_scale": 20, "epochs": 2},
+        server={"learning_rate": 0.3},
         seed=0,
     )
     result = plan.fit(models.lenet(embedding_dim=64), users.subset(range(100)), test=users.subset(range(100, 140)))
@@ -193,11 +190,9 @@ def test_fedemb_learns_to_tell_unseen_identities_apart(omniglot):
 def test_adaptive_clipping_moves_the_norm_and_stops_after_its_rounds(blobs, tiny):
     plan = FedAvg(
         rounds=5,
-        clients_per_round=6,
-        noise_multiplier=0.3,
-        clip_norm=100.0,
-        clipping="adaptive",
-        adaptive_clip_rounds=3,
+        cohort=6,
+        noise=0.3,
+        clipping={"norm": 100.0, "kind": "adaptive", "adapted_rounds": 3},
         seed=0,
     )
     norms = [row["clip_norm"] for row in plan.fit(tiny(), blobs(12)).history]
@@ -215,17 +210,17 @@ def test_adaptive_clipping_moves_the_norm_and_stops_after_its_rounds(blobs, tiny
     ("fields", "message"),
     [
         ({"rounds": 0}, "rounds must be a whole number >= 1, got 0"),
-        ({"noise_multiplier": -1.0}, "noise_multiplier must be >= 0"),
-        ({"noise_multiplier": float("nan")}, "noise_multiplier must be a number, got nan"),
-        ({"clip_norm": 0.0}, "for a run without privacy use clip_norm=None"),
-        ({"clip_norm": None, "noise_multiplier": 1.0}, "needs a clip_norm"),
+        ({"noise.noise_multiplier": -1.0}, "noise_multiplier must be >= 0"),
+        ({"noise.noise_multiplier": float("nan")}, "noise_multiplier must be a number, got nan"),
+        ({"clipping.norm": 0.0}, "for a run without privacy use clip_norm=None"),
+        ({"clipping.norm": None, "noise.noise_multiplier": 1.0}, "needs a clip_norm"),
         ({"delta": 1.0}, "delta must be in"),
-        ({"momentum": 1.0}, "momentum must be in"),
-        ({"server_optimizer": "lion"}, "server_optimizer must be one of"),
-        ({"sampling": "shuffle"}, "sampling must be one of poisson, fixed"),
-        ({"loss": "hinge"}, "loss must be one of"),
-        ({"users_per_client": 0}, "users_per_client"),
-        ({"head_classes": "all"}, "head_classes must be one of"),
+        ({"client.momentum": 1.0}, "momentum must be in"),
+        ({"server.name": "lion"}, "server_optimizer must be one of"),
+        ({"cohort": "shuffle"}, "sampling must be one of poisson, fixed"),
+        ({"client.loss": "hinge"}, "loss must be one of"),
+        ({"cohort.users_per_client": 0}, "users_per_client"),
+        ({"client.head.classes": "all"}, "head_classes must be one of"),
     ],
 )
 def test_fields_that_cannot_be_right_are_refused(fields, message):
@@ -236,47 +231,47 @@ def test_fields_that_cannot_be_right_are_refused(fields, message):
 
 @pytest.mark.parametrize(("count", "message"), [(1, "has one user"), (3, "2 clients × 2 users = 4 users a round")])
 def test_too_few_users_are_refused(blobs, tiny, count, message):
-    plan = FedEmb(clients_per_round=2, users_per_client=2, noise_multiplier=1.0)
+    plan = FedEmb(cohort={"size": 2, "users_per_client": 2}, noise=1.0)
     with pytest.raises(InputError, match=message):
         plan.fit(tiny(), blobs(count))
 
 
 def test_a_run_whose_noise_nobody_decided_on_is_refused(blobs, tiny):
     with pytest.raises(InputError, match="noise_multiplier is not set"):
-        FedAvg(clients_per_round=2).fit(tiny(), blobs(4))
+        FedAvg(cohort=2).fit(tiny(), blobs(4))
 
 
 def test_an_epsilon_out_of_reach_is_refused():
     with pytest.raises(InputError, match="epsilon"):
-        FedAvg(rounds=10**6, clients_per_round=10).calibrate(epsilon=1e-9, delta=1e-9, population=20)
+        FedAvg(rounds=10**6, cohort=10).calibrate(epsilon=1e-9, delta=1e-9, population=20)
 
 
 def test_batch_norm_is_refused_by_name(blobs):
     model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.Flatten(), nn.Linear(144, 4))
     with pytest.raises(InputError, match=r"1.*BatchNorm2d"):
-        FedAvg(clients_per_round=2, noise_multiplier=1.0).fit(model, blobs(4))
+        FedAvg(cohort=2, noise=1.0).fit(model, blobs(4))
 
 
 def test_a_model_for_other_inputs_is_refused(blobs, tiny):
     with pytest.raises(InputError, match=r"fails on inputs of shape \(1, 8, 8\)"):
-        FedAvg(clients_per_round=2, noise_multiplier=1.0).fit(nn.Linear(3, 2), blobs(4))
+        FedAvg(cohort=2, noise=1.0).fit(nn.Linear(3, 2), blobs(4))
 
 
 def test_users_of_one_class_each_need_virtual_clients(tiny):
     users = data.from_arrays(np.zeros((6, 8, 8, 1), np.uint8), np.repeat([0, 1, 2], 2), np.repeat(list("abc"), 2))
     with pytest.raises(InputError, match="users_per_client > 1"):
-        FedEmb(clients_per_round=2, users_per_client=1, noise_multiplier=1.0).fit(tiny(), users)
+        FedEmb(cohort={"size": 2, "users_per_client": 1}, noise=1.0).fit(tiny(), users)
 
 
 def test_users_with_one_image_are_ordinary(tiny):
     users = data.from_arrays(np.zeros((6, 8, 8, 1), np.uint8), np.arange(6), np.array(list("abcdef")))
-    result = FedEmb(rounds=2, clients_per_round=1, users_per_client=3, noise_multiplier=1.0).fit(tiny(), users)
+    result = FedEmb(rounds=2, cohort={"size": 1, "users_per_client": 3}, noise=1.0).fit(tiny(), users)
     assert np.isfinite(result.statement.epsilon)
 
 
 def test_a_delta_that_could_publish_a_user_is_warned_about(blobs, tiny):
     with pytest.warns(UserWarning, match="delta 0.5 is not well below 1/4; leave it out for 0.0025"):
-        result = FedAvg(rounds=1, clients_per_round=2, noise_multiplier=1.0, delta=0.5).fit(tiny(), blobs(4))
+        result = FedAvg(rounds=1, cohort=2, noise=1.0, delta=0.5).fit(tiny(), blobs(4))
     assert any(line.startswith("Warning: delta") for line in result.statement.assumptions)
 
 
@@ -298,24 +293,25 @@ def test_nan_in_one_clients_delta_counts_as_zero_and_is_counted(tiny, width):
     pixels = rng.integers(1, 256, (12, 8, 8, 1), dtype=np.uint8)
     pixels[:3] = 0
     users = data.from_arrays(pixels, np.tile([0, 1, 2], 4), np.repeat(list("abcd"), 3))
-    plan = FedAvg(rounds=2, clients_per_round=4, noise_multiplier=0.1, seed=0, clients_at_once=width)
+    plan = FedAvg(rounds=2, cohort=4, noise=0.1, seed=0, client={"at_once": width})
     result = plan.fit(Poisoned(tiny()), users)
     assert [row["not_private"]["non_finite"] for row in result.history] == [1, 1]
     assert all(torch.isfinite(p).all() for p in result.model.parameters())
 
 
 def test_a_run_that_diverges_says_so(blobs, tiny):
-    plan = FedAvg(
-        rounds=5, clients_per_round=2, noise_multiplier=1.0, clip_norm=1e30, server_learning_rate=1e30, seed=0
-    )
+    plan = FedAvg(rounds=5, cohort=2, noise=1.0, clipping=1e30, server={"learning_rate": 1e30}, seed=0)
     with pytest.raises(InputError, match="became NaN or infinite in round 1"):
         plan.fit(tiny(), blobs(4))
 
 
 def test_validation_is_measured_from_the_start(blobs, tiny):
-    plan = FedAvg(rounds=4, clients_per_round=2, noise_multiplier=1.0, seed=0)
+    plan = FedAvg(rounds=4, cohort=2, noise=1.0, seed=0)
     result = plan.fit(
-        tiny(), blobs(6), validation=blobs(5, seed=1), task=Verification(fars=(0.1,)), cadence=Cadence(evaluate_every=2)
+        tiny(),
+        blobs(6),
+        validation=blobs(5, seed=1),
+        options=RunOptions(task=Verification(fars=(0.1,)), evaluate_every=2),
     )
     rows = [row for row in result.history if "evaluation" in row]
     assert [row["round"] for row in rows] == [0, 2, 4]
@@ -323,7 +319,7 @@ def test_validation_is_measured_from_the_start(blobs, tiny):
 
 
 def test_single_examples_and_a_model_without_values_are_refused(blobs, tiny):
-    plan = FedEmb(rounds=1, clients_per_round=2, users_per_client=2, noise_multiplier=1.0)
+    plan = FedEmb(rounds=1, cohort={"size": 2, "users_per_client": 2}, noise=1.0)
     examples = data.examples_from_arrays(np.zeros((6, 4), np.float32), np.arange(6) % 2)
     with pytest.raises(InputError, match=r"must be divided by user \(UserDataset\), got ExampleDataset; "):
         plan.fit(tiny(), examples)
@@ -336,7 +332,7 @@ def test_single_examples_and_a_model_without_values_are_refused(blobs, tiny):
 
 
 def test_a_population_that_is_too_small_is_told_once(blobs, tiny):
-    plan = FedEmb(rounds=1, clients_per_round=2, users_per_client=2, noise_multiplier=1.0, population=5)
+    plan = FedEmb(rounds=1, cohort={"size": 2, "users_per_client": 2}, noise=1.0, population=5)
     with pytest.warns(UserWarning, match="than the declared population 5") as told:
         plan.fit(tiny(), blobs(6))
     assert len(told) == 1
@@ -354,7 +350,7 @@ def test_a_moving_average_of_the_servers_models_is_released_and_costs_nothing(ki
         return torch.cat([value.flatten() for value in model.state_dict().values()])
 
     plain = [dataclasses.replace(plan, rounds=n).fit(tiny(), data) for n in (1, 2, 3)]
-    average = dataclasses.replace(plan, ema_decay=0.15).fit(tiny(), data, out=tmp_path / "run")
+    average = plan.replace(server={"ema_decay": 0.15}).fit(tiny(), data, out=tmp_path / "run")
     expected = flat(tiny())
     for round_index, result in enumerate(plain):
         decay = min(0.15, (1 + round_index) / (10 + round_index))
@@ -367,7 +363,7 @@ def test_a_moving_average_of_the_servers_models_is_released_and_costs_nothing(ki
 @pytest.mark.parametrize("decay", [1.0, -0.1, float("nan")])
 def test_a_decay_that_is_none_is_refused(decay: float):
     with pytest.raises(InputError, match="ema_decay"):
-        FedEmb(ema_decay=decay)
+        FedEmb(server={"ema_decay": decay})
 
 
 # Without a learning rate of its own the server does not drown the model in noise.
@@ -381,7 +377,7 @@ def moved(plan) -> float:
     model = nn.Parameter(torch.zeros(SIZE))
     server = plan.server([model])
     for _ in range(plan.rounds):
-        std = plan.noise_multiplier * plan.clip_norm / plan.clients_per_round
+        std = plan.noise.noise_multiplier * plan.clipping.norm / plan.cohort.size
         model.grad = std * torch.randn(SIZE, generator=generator)
         server.step()
     return float(model.detach().norm())
@@ -399,7 +395,7 @@ def test_the_noise_of_all_rounds_moves_the_model_a_little(kind, server_optimizer
         server_optimizer=server_optimizer,
     )
     assert moved(plan) <= 1.1 * MOST_MOVED
-    assert moved(dataclasses.replace(plan, server_learning_rate=1.0)) > 2 * MOST_MOVED
+    assert moved(plan.replace(server={"learning_rate": 1.0})) > 2 * MOST_MOVED
 
 
 @pytest.mark.parametrize(("kind", "usual"), [(FedEmb, 0.02), (FedAvg, 1.0), (FedSGD, 1.0)])
@@ -421,7 +417,7 @@ def orl(shared) -> data.UserDataset:
 def fit(users: data.UserDataset, **fields):
     torch.manual_seed(0)
     height, width, _ = users.input_shape
-    plan = FedEmb(clients_per_round=4, users_per_client=4, seed=0).calibrate(epsilon=8.0, population=len(users))
+    plan = FedEmb(cohort={"size": 4, "users_per_client": 4}, seed=0).calibrate(epsilon=8.0, population=len(users))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = dataclasses.replace(plan, **fields).fit(models.lenet(image_size=(height, width)), users)
@@ -452,7 +448,7 @@ def test_at_the_rate_of_a_large_cohort_they_do(orl):
 
 
 def statement_of(blobs, tiny, **changes) -> Statement:
-    fields = {"rounds": 1, "clients_per_round": 2, "noise_multiplier": 1.0, "delta": 1e-2, "seed": 1}
+    fields = {"rounds": 1, "cohort.size": 2, "noise.noise_multiplier": 1.0, "delta": 1e-2, "seed": 1}
     return FedAvg(**{**fields, **changes}).fit(tiny(), blobs(8)).statement
 
 
@@ -696,18 +692,16 @@ def main(arguments: list[str]) -> int:
     model.pause = options.slow
     plan = FedEmb(
         rounds=options.rounds,
-        clients_per_round=3,
-        users_per_client=2,
-        noise_multiplier=options.noise,
-        clipping="adaptive",
-        adaptive_clip_count_noise=1.0,
-        local_epochs=1,
-        batch_size=4,
-        server_learning_rate=0.5,
-        ema_decay=0.9,
+        cohort={"size": 3, "users_per_client": 2},
+        noise=options.noise,
+        clipping={"kind": "adaptive", "count_noise": 1.0},
+        client={"epochs": 1, "batch_size": 4},
+        server={"learning_rate": 0.5, "ema_decay": 0.9},
         seed=options.seed if options.seed >= 0 else None,
     )
     if options.limit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (options.limit, options.limit))
     cadence = Cadence(checkpoint_every=options.every)
-    return outcome(lambda: plan.fit(model, users, out=options.out, resume=options.resume, cadence=cadence))
+    return outcome(
+        lambda: plan.fit(model, users, out=options.out, resume=options.resume, options=RunOptions(**vars(cadence)))
+    )

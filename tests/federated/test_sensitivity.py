@@ -13,12 +13,13 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from contract.battery import summed
+from fitting import fit_plan
 from sfumato import data, models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.federated import FedAvg, FedEmb, FedSGD, Verification
 from sfumato.sampling import Cohort
-from sfumato.training import Cadence
+from sfumato.training import Cadence, RoundContext, RunOptions
 from slow import by_profile, one_in
 
 # One user's data moves the sum by at most the sensitivity in the ledger and the statement: the heart of the matter.
@@ -57,22 +58,30 @@ def moved(plan, users, seed: int) -> tuple[float, float]:
     whole = plan.contribution(model, users, "cpu", 0)
     for cohort in (present, present[:-1]):
         groups = private_sum.grouping.group(cohort, 0, source)
-        share = whole.clipped_sum(whole.trained.initial, groups, 0, plan.bound, plan.clip_norm, source, None)
+        share = whole.clipped_sum(
+            RoundContext(whole.trained.initial, groups, 0, plan.clipping, plan.clipping.norm, source)
+        )
         sums.append(share.total)
-    return (sums[0] - sums[1]).norm().item(), private_sum.contributions_moved * private_sum.scale(plan.clip_norm)
+    return (sums[0] - sums[1]).norm().item(), private_sum.contributions_moved * private_sum.scale(plan.clipping.norm)
 
 
-LOCAL = {"learning_rate": 0.5, "momentum": 0.5, "local_epochs": 2, "batch_size": 2, "noise_multiplier": 1.0}
+LOCAL = {
+    "client.learning_rate": 0.5,
+    "client.momentum": 0.5,
+    "client.epochs": 2,
+    "client.batch_size": 2,
+    "noise.noise_multiplier": 1.0,
+}
 PLANS = {
-    "virtual clients": lambda c, w: FedEmb(clients_per_round=2, users_per_client=3, clip_norm=c, **LOCAL),
+    "virtual clients": lambda c, w: FedEmb(cohort={"size": 2, "cohort.users_per_client": 3}, clipping=c, **LOCAL),
     "a client each": lambda c, w: FedEmb(
-        clients_per_round=2, users_per_client=1, clip_norm=c, head_classes="global", **LOCAL
+        cohort={"size": 2, "cohort.users_per_client": 1}, clipping=c, client={"head": {"classes": "global"}}, **LOCAL
     ),
-    "shared head": lambda c, w: FedAvg(clients_per_round=2, clip_norm=c, clients_at_once=w, **LOCAL),
+    "shared head": lambda c, w: FedAvg(cohort=2, clipping=c, client={"at_once": w}, **LOCAL),
     "shared head, virtual clients": lambda c, w: FedAvg(
-        clients_per_round=2, users_per_client=3, clip_norm=c, clients_at_once=w, **LOCAL
+        cohort={"size": 2, "cohort.users_per_client": 3}, clipping=c, client={"at_once": w}, **LOCAL
     ),
-    "gradients": lambda c, w: FedSGD(clients_per_round=2, clip_norm=c, noise_multiplier=1.0),
+    "gradients": lambda c, w: FedSGD(cohort=2, clipping=c, noise=1.0),
 }
 
 
@@ -107,12 +116,12 @@ def test_an_absent_user_leaves_no_trace_in_the_sum():
         contribution = plan.contribution(model, users_of(0, scale), "cpu", 0)
         groups = plan.grouping.group(present, 0, source)
         theta = contribution.trained.initial
-        totals.append(contribution.clipped_sum(theta, groups, 0, plan.bound, 1.0, source, None).total)
+        totals.append(contribution.clipped_sum(RoundContext(theta, groups, 0, plan.clipping, 1.0, source)).total)
     assert torch.equal(*totals)
 
 
 BOUNDED = {
-    "per layer": {"clipping": "per_layer", "layer_shares": (3.0, 1.0)},
+    "per layer": {"clipping": "per_layer", "clipping.shares": (3.0, 1.0)},
     "automatic": {"clipping": "automatic"},
     "adaptive": {"clipping": "adaptive"},
 }
@@ -130,11 +139,10 @@ BOUNDED = {
 )
 def test_every_kind_of_clipping_bounds_what_a_user_moves(name, users_per_client, seed, scale, clip, width):
     plan = FedAvg(
-        clients_per_round=2,
-        users_per_client=users_per_client,
-        clip_norm=clip,
-        clients_at_once=width,
-        **{**LOCAL, "noise_multiplier": 0.1},
+        cohort={"size": 2, "users_per_client": users_per_client},
+        clipping=clip,
+        client={"at_once": width},
+        **{**LOCAL, "noise.noise_multiplier": 0.1},
         **BOUNDED[name],
     )
     distance, sensitivity = moved(plan, users_of(seed, scale), seed)
@@ -148,7 +156,7 @@ def alone(plan, scale: float = 1e3) -> list[torch.Tensor]:
     contribution, source = plan.contribution(Scores(), users_of(1, scale), "cpu", 0), RandomSource.from_seed(0)
     cohort = plan.grouping.group(np.array([6]), 0, source)
     theta = contribution.trained.initial
-    share = contribution.clipped_sum(theta, cohort, 0, plan.bound, plan.bound.start, source, None)
+    share = contribution.clipped_sum(RoundContext(theta, cohort, 0, plan.clipping, plan.clipping.norm, source))
     assert share.tally["units"] == 1
     return contribution.trained.views(share.total)
 
@@ -157,9 +165,9 @@ def alone(plan, scale: float = 1e3) -> list[torch.Tensor]:
 @pytest.mark.parametrize("shares", [None, (3.0, 1.0), (1.0, 20.0)])
 def test_one_wild_client_adds_at_most_the_bound_of_each_layer_to_that_layer(width, shares):
     plan = FedAvg(
-        clients_per_round=2, clip_norm=0.1, clients_at_once=width, clipping="per_layer", layer_shares=shares, **LOCAL
+        cohort=2, clipping={"norm": 0.1, "kind": "per_layer", "shares": shares}, client={"at_once": width}, **LOCAL
     )
-    bounds = plan.bound.bounds(2, 0.1)
+    bounds = plan.clipping.bounds(2, 0.1)
     norms = [view.norm().item() for view in alone(plan)]
     assert all(norm <= bound for norm, bound in zip(norms, bounds, strict=True))
     assert norms == pytest.approx(bounds, rel=1e-3)  # the client is wild in both: no noise is wasted
@@ -167,17 +175,20 @@ def test_one_wild_client_adds_at_most_the_bound_of_each_layer_to_that_layer(widt
 
 def test_a_backbone_alone_has_all_of_the_bound_where_the_head_stays_with_its_client():
     plan = FedEmb(
-        clients_per_round=2, users_per_client=1, head_classes="global", clip_norm=0.1, clipping="per_layer", **LOCAL
+        cohort={"size": 2, "cohort.users_per_client": 1},
+        client={"head": {"classes": "global"}},
+        clipping={"norm": 0.1, "kind": "per_layer"},
+        **LOCAL,
     )
     (norm,) = (view.norm().item() for view in alone(plan))
     assert norm == pytest.approx(0.1, rel=1e-3)
     with pytest.raises(InputError, match="layer_shares has 2 numbers but the model trains 1 layers"):
-        alone(replace(plan, layer_shares=(1.0, 1.0)))
+        alone(plan.replace(clipping={"shares": (1.0, 1.0)}))
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e3])
 def test_automatic_clipping_brings_clients_to_one_length(scale):
-    plan = FedAvg(clients_per_round=2, clip_norm=0.1, clipping="automatic", **LOCAL)
+    plan = FedAvg(cohort=2, clipping={"norm": 0.1, "kind": "automatic"}, **LOCAL)
     total = torch.cat([view.reshape(-1) for view in alone(plan, scale)])
     assert 0.09 < total.norm().item() < 0.1
 
@@ -192,7 +203,7 @@ def test_automatic_clipping_brings_clients_to_one_length(scale):
     ],
 )
 def test_the_statement_tells_the_bound_that_ran(blobs, tiny, clipping, told, disclosed):
-    plan = FedAvg(rounds=2, clients_per_round=3, clip_norm=0.5, noise_multiplier=1.0, clipping=clipping, seed=1)
+    plan = FedAvg(rounds=2, cohort=3, clipping={"norm": 0.5, "kind": clipping}, noise=1.0, seed=1)
     statement = plan.fit(tiny(), blobs(8)).statement
     assert f"of contributions {told}, noise multiplier 1" in statement.mechanism
     assert (", with a noisy count for the norm" in statement.mechanism) == (clipping == "adaptive")
@@ -202,7 +213,7 @@ def test_the_statement_tells_the_bound_that_ran(blobs, tiny, clipping, told, dis
 
 
 def test_shares_that_do_not_fit_the_model_leave_no_folder(blobs, tiny, tmp_path):
-    plan = FedAvg(rounds=2, clients_per_round=3, noise_multiplier=1.0, clipping="per_layer", layer_shares=(1.0, 2.0))
+    plan = FedAvg(rounds=2, cohort=3, noise=1.0, clipping={"kind": "per_layer", "shares": (1.0, 2.0)})
     with pytest.raises(InputError, match="layer_shares has 2 numbers but the model trains 3 layers"):
         plan.fit(tiny(), blobs(8), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -265,18 +276,19 @@ def test_one_user_moves_what_is_trained_by_at_most_the_sensitivity(part, togethe
     build, trainable = PARTS[part]
     plan = FedEmb(
         rounds=2,
-        clients_per_round=2,
-        users_per_client=users_per_client,
-        negatives_per_client=2 if users_per_client == 1 else 0,
+        cohort={"size": 2, "cohort.users_per_client": users_per_client},
+        client={
+            "negatives": 2 if users_per_client == 1 else 0,
+            "loss": "cosine",
+            "at_once": together,
+            "learning_rate": 0.5,
+            "epochs": 2,
+            "batch_size": 2,
+            "head": {"start": "means"},
+        },
         trainable=trainable,
-        head_start="means",
-        loss="cosine",
-        clip_norm=CLIP_NORM,
-        clients_at_once=together,
-        noise_multiplier=1.0,
-        learning_rate=0.5,
-        local_epochs=2,
-        batch_size=2,
+        clipping=CLIP_NORM,
+        noise=1.0,
     )
     users, source = people(seed, scale), RandomSource.from_seed(seed)
     negatives = plan.negatives_of(public(), users) if plan.negatives_per_client else None
@@ -288,7 +300,7 @@ def test_one_user_moves_what_is_trained_by_at_most_the_sensitivity(part, togethe
     def total(present: np.ndarray) -> Tensor:
         cohort = private_sum.grouping.group(present, 0, source)
         theta = contribution.trained.initial
-        return contribution.clipped_sum(theta, cohort, 0, plan.bound, CLIP_NORM, source, None).total.clone()
+        return contribution.clipped_sum(RoundContext(theta, cohort, 0, plan.clipping, CLIP_NORM, source)).total.clone()
 
     whole, others = total(everybody), total(everybody[:-1])
     accounted = private_sum.contributions_moved * private_sum.scale(CLIP_NORM)
@@ -318,13 +330,13 @@ class RunningMean(nn.Module):
 @pytest.mark.parametrize("wrap", [RunningMean, lambda m: (nn.utils.parametrizations.spectral_norm(m[3]), m)[1]])
 def test_a_buffer_that_moves_in_training_is_refused_by_name(blobs, tiny, wrap):
     with pytest.raises(InputError, match=r"buffer .* changes while it trains"):
-        FedAvg(clients_per_round=2, noise_multiplier=1.0).fit(wrap(tiny()), blobs(4))
+        FedAvg(cohort=2, noise=1.0).fit(wrap(tiny()), blobs(4))
 
 
 def test_a_buffer_that_stays_is_released_as_it_was(blobs, tiny, tmp_path):
     model = nn.Sequential(*tiny())
     model.register_buffer("mean", torch.full((3,), 0.5))
-    FedAvg(rounds=1, clients_per_round=2, noise_multiplier=1.0).fit(model, blobs(4), out=tmp_path / "run")
+    FedAvg(rounds=1, cohort=2, noise=1.0).fit(model, blobs(4), out=tmp_path / "run")
     assert load_file(tmp_path / "run" / "model.safetensors")["mean"].tolist() == [0.5] * 3
 
 
@@ -356,7 +368,7 @@ def changed(users: data.UserDataset, user: int) -> data.UserDataset:
     return data.from_arrays(inputs, np.concatenate([y for _, y in parts]), names)
 
 
-PLAN = FedAvg(rounds=6, clients_per_round=4, noise_multiplier=1.0, server_momentum=0.0)
+PLAN = FedAvg(rounds=6, cohort=4, noise=1.0, server={"client.momentum": 0.0})
 
 
 class Remembers(nn.Module):
@@ -377,14 +389,14 @@ class Remembers(nn.Module):
 
 @pytest.mark.parametrize(
     ("plan", "speed"),
-    one_in(3, [FedEmb(users_per_client=1), FedAvg(), FedSGD()], [(1, 1), (1, 2), (2, 1)]),
+    one_in(3, [FedEmb(cohort={"cohort.users_per_client": 1}), FedAvg(), FedSGD()], [(1, 1), (1, 2), (2, 1)]),
 )
 def test_nothing_of_a_client_is_left_in_the_model_and_none_meets_what_another_left(
     plan, speed, blobs, tiny, monkeypatch
 ):
     """Also where the memory begins only behind what is tried before the first round."""
     at_once, threads = speed
-    plan = replace(plan, clients_per_round=2, noise_multiplier=1.0, clients_at_once=at_once, client_threads=threads)
+    plan = plan.replace(cohort=2, noise=1.0, client={"at_once": at_once, "threads": threads})
     users = blobs(6)
     parts = plan.private_sum(len(users))
     assert plan.fit(Remembers(tiny()), users).model.last == []
@@ -399,7 +411,7 @@ def test_nothing_of_a_client_is_left_in_the_model_and_none_meets_what_another_le
 
 
 def test_ctrl_c_stops_after_the_round_in_hand(blobs, tiny, tmp_path):
-    result = PLAN.fit(tiny(), blobs(8), out=tmp_path / "run", server_optimizer=stop_after(2))
+    result = PLAN.fit(tiny(), blobs(8), out=tmp_path / "run", options=RunOptions(optimizer=stop_after(2)))
     assert not result.finished
     assert len(result.history) == 3  # the signal came in round 2's step; round 3 sees it before it ends
     assert any("stopped after 3 of 6 rounds" in line for line in result.statement.assumptions)
@@ -407,14 +419,20 @@ def test_ctrl_c_stops_after_the_round_in_hand(blobs, tiny, tmp_path):
 
 def test_the_same_noise_is_never_spent_on_other_data(blobs, tiny, tmp_path):
     users = blobs(40)
-    PLAN.fit(tiny(), users, out=tmp_path / "run", server_optimizer=stop_after(2))
+    PLAN.fit(tiny(), users, out=tmp_path / "run", options=RunOptions(optimizer=stop_after(2)))
     for user in (1, 17, 39):
         with pytest.raises(InputError, match="another plan, model or data set"):
-            PLAN.fit(tiny(), changed(users, user), out=tmp_path / "run", resume=True, server_optimizer=stop_after(9))
+            PLAN.fit(
+                tiny(),
+                changed(users, user),
+                out=tmp_path / "run",
+                resume=True,
+                options=RunOptions(optimizer=stop_after(9)),
+            )
 
 
 def test_another_server_optimizer_is_another_run(blobs, tiny, tmp_path):
-    PLAN.fit(tiny(), blobs(8), out=tmp_path / "run", server_optimizer=stop_after(2))
+    PLAN.fit(tiny(), blobs(8), out=tmp_path / "run", options=RunOptions(optimizer=stop_after(2)))
     with pytest.raises(InputError, match="another plan, model or data set"):
         PLAN.fit(tiny(), blobs(8), out=tmp_path / "run", resume=True)
 
@@ -435,18 +453,17 @@ def test_resume_restores_optimiser_frozen_weights_and_history(blobs, tiny, tmp_p
 
     plan = FedAvg(
         rounds=7,
-        clients_per_round=4,
-        noise_multiplier=0.5,
+        cohort=4,
+        noise=0.5,
         seed=4,
         trainable=r"3\..*",
-        client_threads=threads,
-        server_optimizer="adam" if kind == "adam" else "sgd",
-        server_learning_rate=0.1,
+        client={"threads": threads},
+        server={"name": "adam" if kind == "adam" else "sgd", "learning_rate": 0.1},
     )
-    factory = {} if kind == "adam" else {"server_optimizer": lambda p: Halving(p, lr=1.0)}
+    factory = {} if kind == "adam" else {"server.name": lambda p: Halving(p, lr=1.0)}
     cadence = Cadence(checkpoint_every=2, evaluate_every=3)
     common = {"validation": blobs(5, seed=1), "task": Verification(fars=(0.1,)), "cadence": cadence, **factory}
-    whole = plan.fit(tiny(), blobs(8), out=tmp_path / "whole", **common)
+    whole = fit_plan(plan, tiny(), blobs(8), out=tmp_path / "whole", **common)
 
     class Killed(BaseException):
         pass
@@ -461,9 +478,9 @@ def test_resume_restores_optimiser_frozen_weights_and_history(blobs, tiny, tmp_p
     for dies_at in (0, 5):
         monkeypatch.setattr(loop.Loop, "_round", dying)
         with pytest.raises(Killed):
-            plan.fit(tiny(), blobs(8), out=tmp_path / "killed", resume=dies_at > 0, **common)
+            fit_plan(plan, tiny(), blobs(8), out=tmp_path / "killed", resume=dies_at > 0, **common)
     monkeypatch.setattr(loop.Loop, "_round", original)
-    resumed = plan.fit(tiny(seed=99), blobs(8), out=tmp_path / "killed", resume=True, **common)
+    resumed = fit_plan(plan, tiny(seed=99), blobs(8), out=tmp_path / "killed", resume=True, **common)
     for name in ("model.safetensors", "ledger.jsonl"):
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     rounds = [[(row["round"], "evaluation" in row) for row in r.history] for r in (whole, resumed)]
@@ -471,16 +488,16 @@ def test_resume_restores_optimiser_frozen_weights_and_history(blobs, tiny, tmp_p
 
 
 def test_two_processes_cannot_write_to_one_run(blobs, tiny, tmp_path):
-    PLAN.fit(tiny(), blobs(8), out=tmp_path / "run", server_optimizer=stop_after(2))
+    PLAN.fit(tiny(), blobs(8), out=tmp_path / "run", options=RunOptions(optimizer=stop_after(2)))
     with open(tmp_path / "run" / "checkpoint" / "lock", "w") as other:
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(InputError, match="another process is writing to"):
-            PLAN.fit(tiny(), blobs(8), out=tmp_path / "run", resume=True, server_optimizer=stop_after(9))
+            PLAN.fit(tiny(), blobs(8), out=tmp_path / "run", resume=True, options=RunOptions(optimizer=stop_after(9)))
 
 
 def test_a_released_model_does_not_tell_where_the_data_lay(blobs, tiny, tmp_path):
     about = {"model": "tiny", "data": "/home/anna/photos"}
-    PLAN.fit(tiny(), blobs(8), out=tmp_path / "run", about=about)
+    PLAN.fit(tiny(), blobs(8), out=tmp_path / "run", options=RunOptions(about=about))
     content = (tmp_path / "run" / "model.safetensors").read_bytes()
     assert b"tiny" in content
     assert b"anna" not in content
@@ -489,8 +506,8 @@ def test_a_released_model_does_not_tell_where_the_data_lay(blobs, tiny, tmp_path
 @pytest.mark.parametrize(
     "plan",
     [
-        FedSGD(clients_per_round=2, noise_multiplier=1.0, clients_at_once=4),
-        FedEmb(clients_per_round=2, users_per_client=2, noise_multiplier=1.0, clients_at_once=4),
+        FedSGD(cohort=2, noise=1.0, client={"at_once": 4}),
+        FedEmb(cohort={"size": 2, "cohort.users_per_client": 2}, noise=1.0, client={"at_once": 4}),
     ],
     ids=["all at once", "heads of their own"],
 )
@@ -509,13 +526,14 @@ def test_a_batch_of_clients_without_examples_is_an_ordinary_case(tiny, plan):
         },
     )()
     share = contribution.clipped_sum(
-        contribution.trained.initial,
-        Cohort.of_single_units(np.arange(2)),
-        0,
-        plan.bound,
-        1.0,
-        RandomSource.from_seed(0),
-        None,
+        RoundContext(
+            contribution.trained.initial,
+            Cohort.of_single_units(np.arange(2)),
+            0,
+            plan.clipping,
+            1.0,
+            RandomSource.from_seed(0),
+        ),
     )
     assert share.total.abs().sum() == 0
     assert share.tally["examples"] == 0
@@ -523,4 +541,4 @@ def test_a_batch_of_clients_without_examples_is_an_ordinary_case(tiny, plan):
 
 def test_a_population_that_is_too_small_is_told(blobs, tiny):
     with pytest.warns(UserWarning, match="more users are present than the declared population 4"):
-        FedAvg(rounds=1, clients_per_round=2, population=4, noise_multiplier=1.0).fit(tiny(), blobs(8))
+        FedAvg(rounds=1, cohort=2, population=4, noise=1.0).fit(tiny(), blobs(8))

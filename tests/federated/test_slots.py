@@ -9,15 +9,15 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fitting import local_training
 from sfumato import data
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato._torch import one_thread_each
-from sfumato.federated import FedEmb
+from sfumato.federated import ClientTraining, FedEmb
 from sfumato.federated.batched import BatchedTrainer
 from sfumato.federated.client import (
     ClientData,
-    LocalTraining,
     Phase,
     Reconstruction,
     class_widths,
@@ -25,11 +25,11 @@ from sfumato.federated.client import (
     orders_of_examples,
     widths,
 )
-from sfumato.federated.losses import HeadLoss, SquaredLoss
+from sfumato.federated.losses import ArcFace, Cosine, SquaredLoss
 from sfumato.federated.slots import Places, present, shapes_of
 from sfumato.models import recommender
 from sfumato.sampling import Cohort
-from sfumato.training import Trainable
+from sfumato.training import RoundContext, Trainable
 from slow import one_in
 
 # A client's delta is the same to the last bit whoever shares its operation, and wherever it stands.
@@ -60,11 +60,11 @@ def attention() -> nn.Module:
 
 
 MODELS: dict[str, Callable[[], nn.Module]] = {"mlp": mlp, "convolutions": convolutions, "norms": attention}
-WORK: dict[str, LocalTraining] = {
-    "glorot": LocalTraining(**DIVERGES),
-    "means": LocalTraining(**DIVERGES, head_start="means", loss=HeadLoss("cosine")),
-    "all at once": LocalTraining(**{**DIVERGES, "batch_size": None}, head_start="means", loss=HeadLoss("arcface")),
-    "head first": LocalTraining(**DIVERGES, reconstruction_steps=2),
+WORK: dict[str, ClientTraining] = {
+    "glorot": local_training(**DIVERGES),
+    "means": local_training(**DIVERGES, head_start="means", loss=Cosine()),
+    "all at once": local_training(**{**DIVERGES, "batch_size": None}, head_start="means", loss=ArcFace()),
+    "head first": local_training(**DIVERGES, reconstruction_steps=2),
 }
 
 
@@ -97,7 +97,7 @@ def deltas(trainer: BatchedTrainer, places: Places, data: ClientData, who: np.nd
         yield from zip(clients[clients >= 0].tolist(), rows[there], strict=True)
 
 
-def different(work: LocalTraining, build: Callable[[], nn.Module], data: ClientData, own: str | None = None) -> float:
+def different(work: ClientTraining, build: Callable[[], nn.Module], data: ClientData, own: str | None = None) -> float:
     """By how much of its length a client's delta differs with who else is there, at most over everybody."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
@@ -125,11 +125,10 @@ def test_nobody_decides_how_the_delta_of_another_one_rounds(model, work):
 @pytest.mark.parametrize("kind", ["matrix_factorization", "neural"])
 def test_nobody_does_where_clients_rebuild_a_part_of_their_own(kind):
     build = partial(recommender, kind, ITEMS, factors=6, generator=torch.Generator().manual_seed(0))
-    work = LocalTraining(
+    work = local_training(
         epochs=2,
         batch_size=4,
         learning_rate=0.05,
-        head="none",
         loss=SquaredLoss(),
         reconstruction=Reconstruction(epochs=2),
     )
@@ -252,17 +251,18 @@ def users_of(sizes: list[int]) -> data.UserDataset:
 
 def contribution(model: nn.Module, users: data.UserDataset, **fields):
     plan = FedEmb(
-        clients_per_round=4,
-        users_per_client=1,
-        negatives_per_client=2,
-        local_epochs=1,
-        batch_size=64,
-        loss="cosine",
-        head_start="means",
-        clip_norm=0.5,
-        noise_multiplier=0,
-        clients_at_once=64,
-        client_threads=1,
+        cohort={"size": 4, "users_per_client": 1},
+        client={
+            "negatives": 2,
+            "epochs": 1,
+            "batch_size": 64,
+            "loss": "cosine",
+            "at_once": 64,
+            "threads": 1,
+            "head": {"start": "means"},
+        },
+        clipping=0.5,
+        noise=0,
         **fields,
     )
     rng = np.random.default_rng(0)
@@ -277,7 +277,7 @@ def test_one_person_moves_the_sum_by_one_clip_norm_where_a_model_mixes_what_no_t
     source, sums = RandomSource.from_seed(3), []
     for cohort in (FAR, np.append(FAR, len(users) - 1)):
         chosen = Cohort.of_single_units(cohort)
-        share = made.clipped_sum(made.trained.initial.clone(), chosen, 0, plan.bound, 0.5, source, None)
+        share = made.clipped_sum(RoundContext(made.trained.initial.clone(), chosen, 0, plan.clipping, 0.5, source))
         sums.append(share.total)
     assert (sums[0] - sums[1]).norm() <= 0.5 * (1 + 1e-4)  # round-off is enlarged by 50 times the mean
 
@@ -289,7 +289,7 @@ def test_what_a_model_writes_into_its_weights_is_seen_and_never_reaches_the_rele
     theta = 3 * made.trained.initial
     before, everybody = theta.clone(), Cohort.of_single_units(np.arange(len(users)))
     with pytest.raises(InputError, match="writes into its weights"):
-        made.clipped_sum(theta, everybody, 0, plan.bound, 0.5, RandomSource.from_seed(3), None)
+        made.clipped_sum(RoundContext(theta, everybody, 0, plan.clipping, 0.5, RandomSource.from_seed(3)))
     assert torch.equal(theta, before)
 
 

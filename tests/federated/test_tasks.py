@@ -13,20 +13,21 @@ from PIL import Image
 from torch import nn
 from torch.nn import functional
 
+from fitting import local_training
 from sfumato import models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.clipping import ConstantClipNorm
+from sfumato.clipping import Flat
 from sfumato.data import Encoding, UserDataset, from_arrays, split_labels
 from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD
 from sfumato.federated.batched import BatchedTrainer
-from sfumato.federated.client import ClientData, ClientTrainer, LocalTraining
+from sfumato.federated.client import ClientData, ClientTrainer
 from sfumato.federated.losses import NextTokenLoss
 from sfumato.federated.tasks.by_loss import task_of
 from sfumato.federated.tasks.outputs import Classes, NextToken, OutputTask, Values
 from sfumato.federated.tasks.verification import embed, evaluate, nearest_pictures
 from sfumato.sampling import Cohort
-from sfumato.training import Trainable
+from sfumato.training import RoundContext, Trainable
 
 # The pictures held for the most alike: those of the nearest embeddings, never the one asked for itself.
 
@@ -212,8 +213,8 @@ def one_of(clients: ClientData, i: int) -> ClientData:
 @pytest.mark.parametrize("changes", [{}, {"batch_size": None}, {"max_examples": 5}, {"momentum": 0.0}], ids=str)
 def test_batched_clients_equal_one_after_the_other(name: str, changes: dict):
     trained = Trainable(network(name))
-    fields = {"epochs": 2, "batch_size": 3, "learning_rate": 0.3, "momentum": 0.5, "head": "none"}
-    local = LocalTraining(**{**fields, **changes}, loss=NextTokenLoss())
+    fields = {"epochs": 2, "batch_size": 3, "learning_rate": 0.3, "momentum": 0.5, "head": "shared"}
+    local = local_training(**{**fields, **changes}, loss=NextTokenLoss())
     clients = clients_of(texts())
     deltas, losses, examples = BatchedTrainer(local, trained).deltas(trained.initial, clients, [0, 1, 2])
     deltas, alone = deltas.clone(), ClientTrainer(local, trained)
@@ -238,7 +239,7 @@ def test_a_step_follows_the_mean_over_tokens_and_not_over_sequences():
     loss = functional.nll_loss(told.log_softmax(1), torch.from_numpy(labels)[there])
     gradient = torch.cat([each.reshape(-1) for each in torch.autograd.grad(loss, list(reference.parameters()))])
     trained = Trainable(network())
-    local = LocalTraining(batch_size=None, learning_rate=1.0, head="none", loss=NextTokenLoss())
+    local = local_training(batch_size=None, learning_rate=1.0, loss=NextTokenLoss())
     client = ClientData(inputs, labels, np.array([0, len(labels)]), np.array([RULE.size]))
     delta, mean, _ = ClientTrainer(local, trained).delta(trained.initial, client, 0)
     torch.testing.assert_close(delta, gradient, atol=1e-6, rtol=1e-4)
@@ -253,7 +254,7 @@ def test_padding_teaches_nothing():
             models.lstm(vocabulary_size=RULE.size, hidden=4, generator=torch.Generator().manual_seed(0))
         )
         client = ClientData(rows[:, :-1], rows[:, 1:].astype(np.int64), np.array([0, 1]), np.array([RULE.size]))
-        local = LocalTraining(learning_rate=1.0, head="none", loss=NextTokenLoss())
+        local = local_training(learning_rate=1.0, loss=NextTokenLoss())
         deltas.append(ClientTrainer(local, trained).delta(trained.initial, client, 0)[0].clone())
     torch.testing.assert_close(*deltas)
 
@@ -268,9 +269,9 @@ def test_a_user_moves_the_sum_by_no_more_than_the_clip_norm(kind, at_once: int):
 
         def total(users: int) -> torch.Tensor:
             cohort = Cohort(np.arange(users), np.arange(users), np.arange(users + 1))
-            theta, bound = contribution.trained.initial, ConstantClipNorm(clip_norm=0.01)  # noqa: B023
+            theta, bound = contribution.trained.initial, Flat(norm=0.01)  # noqa: B023
             source = RandomSource.from_seed(1)
-            return contribution.clipped_sum(theta, cohort, 0, bound, 0.01, source, None).total  # noqa: B023
+            return contribution.clipped_sum(RoundContext(theta, cohort, 0, bound, 0.01, source)).total  # noqa: B023
 
         assert 0.009 < (total(4) - total(3)).norm() <= 0.01 * (1 + 1e-6)
         sums.append(total(3))
@@ -302,7 +303,7 @@ def test_every_plan_with_a_loss_of_the_next_token_learns_it(kind):
     data = texts({f"user{i}": ["to be or not to be or not"] * 3 for i in range(6)})
     fields = {"rounds": 60, "seed": 0, "loss": "next_token"}
     if kind is not Centralized:
-        fields |= {"clients_per_round": 6, "noise_multiplier": 0.0, "clip_norm": None, "server_momentum": 0.0}
+        fields |= {"cohort.size": 6, "noise.noise_multiplier": 0.0, "clipping.norm": None, "server.momentum": 0.0}
         fields["server_learning_rate"] = 1.0
     if kind is not FedSGD:
         fields |= {"learning_rate": 1.0, "momentum": 0.0}
@@ -315,18 +316,18 @@ def test_every_plan_with_a_loss_of_the_next_token_learns_it(kind):
 
 def test_what_does_not_fit_together_is_refused():
     data = texts()
-    plan = FedAvg(loss="next_token", rounds=1, clients_per_round=2, noise_multiplier=1.0)
+    plan = FedAvg(client={"loss": "next_token"}, rounds=1, cohort=2, noise=1.0)
     with pytest.raises(InputError, match=r"shape \[1, 4, 8\].*got shape \[1, 4, 9\]; build it with vocabulary_size=8"):
         plan.fit(network(size=9), data)
     with pytest.raises(InputError, match="build it with vocabulary_size=8"):
         plan.fit(network(size=5), data)
     with pytest.raises(InputError, match="train with loss=next_token"):
-        FedAvg(rounds=1, clients_per_round=2, noise_multiplier=1.0).fit(network(), data)
+        FedAvg(rounds=1, cohort=2, noise=1.0).fit(network(), data)
     pictures = from_arrays(np.zeros((4, 8)), [0, 1, 0, 1], [0, 0, 1, 1])
     with pytest.raises(InputError, match="needs a label for every token"):
         plan.fit(network(), pictures)
     with pytest.raises(InputError, match="for texts use fedavg or fedsgd"):
-        FedEmb(loss="next_token")
+        FedEmb(client={"loss": "next_token"})
 
 
 class Mixing(nn.Module):
@@ -342,7 +343,7 @@ class Mixing(nn.Module):
 
 
 def test_a_model_that_mixes_the_sequences_of_a_batch_is_refused_where_clients_share_one():
-    plan = FedAvg(loss="next_token", rounds=1, clients_per_round=2, noise_multiplier=1.0, clients_at_once=2, seed=0)
+    plan = FedAvg(client={"loss": "next_token", "at_once": 2}, rounds=1, cohort=2, noise=1.0, seed=0)
     with pytest.raises(InputError, match="use clients_at_once=1"):
         plan.fit(Mixing(), texts())
 
@@ -356,6 +357,6 @@ class Remembering(Mixing):
 
 
 def test_a_model_that_remembers_other_clients_is_refused():
-    plan = FedAvg(loss="next_token", rounds=1, clients_per_round=2, noise_multiplier=1.0, seed=0, learning_rate=0.5)
+    plan = FedAvg(client={"loss": "next_token", "learning_rate": 0.5}, rounds=1, cohort=2, noise=1.0, seed=0)
     with pytest.raises(InputError, match="keeps something of what it has seen"):
         plan.fit(Remembering(), texts())

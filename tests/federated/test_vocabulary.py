@@ -19,6 +19,7 @@ from safetensors.torch import load_file
 from scipy.stats import binom, norm
 from torch import Tensor, nn
 
+from fitting import fit_plan
 from forked import Forked, script, team
 from sfumato import accounting as acc
 from sfumato import data, models
@@ -29,10 +30,10 @@ from sfumato.data import Encoding
 from sfumato.federated import FedAvg, PrivateVocabulary
 from sfumato.federated.vocabulary import votes_of, words_by_user
 from sfumato.ledger import Budget
-from sfumato.mechanisms.gaussian import IndependentGaussian
+from sfumato.mechanisms import Gaussian
 from sfumato.models import read_metadata
 from sfumato.runs import Run
-from sfumato.training import Cadence, Callback, Result
+from sfumato.training import Callback, Result, RunOptions
 from slow import slow_but
 from small_runs import assert_equal_up_to_rounding, outcome
 
@@ -132,13 +133,13 @@ def test_what_cannot_give_a_vocabulary_is_refused(tmp_path: Path, users: int, fi
 
 def test_numbers_out_of_range_are_refused():
     for fields in (
-        {"noise_multiplier": 0.0},
+        {"noise.noise_multiplier": 0.0},
         {"words_per_user": 0},
         {"threshold_delta": 0.0},
         {"threshold_delta": 1e-7, "delta": 1e-9},
     ):
         with pytest.raises(InputError):
-            PrivateVocabulary(**{"noise_multiplier": 1.0, **fields})
+            PrivateVocabulary(**{"noise.noise_multiplier": 1.0, **fields})
 
 
 def test_a_users_words_are_gathered_from_all_records():
@@ -201,7 +202,13 @@ def with_frozen(users: data.UserDataset, *, given: float = 0.5, scale: float = 1
 
 def vocabulary_plan(**changes: object) -> FedAvg:
     """A plan of a few rounds."""
-    fields = {"loss": "next_token", "rounds": 6, "clients_per_round": 10, "noise_multiplier": 1.0, "delta": DELTA}
+    fields = {
+        "client.loss": "next_token",
+        "rounds": 6,
+        "cohort.size": 10,
+        "noise.noise_multiplier": 1.0,
+        "delta": DELTA,
+    }
     return FedAvg(**{**fields, "learning_rate": 1.0, "momentum": 0.0, "seed": 3, **changes})
 
 
@@ -241,11 +248,9 @@ def main(arguments: list[str]) -> int:
             partial(with_frozen, given=options.given, scale=options.scale),
             parts.train,
             test=parts.test,
-            opening=rule.opening(texts),
             out=options.out,
             resume=options.resume,
-            cadence=Cadence(checkpoint_every=2),
-            callbacks=callbacks,
+            options=RunOptions(opening=rule.opening(texts), checkpoint_every=2, callbacks=callbacks),
         )
     )
 
@@ -283,7 +288,9 @@ def fit(texts: data.UncountedTexts, rule: PrivateVocabulary = RULE, *, test=None
     model = options.pop("model", with_frozen)
     parts = data.split_users(texts.blank, test=0.2 if test is None else test)
     plan = vocabulary_plan(**changes)
-    return plan.fit(model, parts.train, test=parts.test, opening=rule.opening(texts), **options)
+    return fit_plan(
+        plan, model, parts.train, test=parts.test, options=RunOptions(opening=rule.opening(texts)), **options
+    )
 
 
 def entries(folder: Path) -> list[dict]:
@@ -345,9 +352,9 @@ def test_a_calibrated_plan_meets_the_budget_with_the_count_in_it(texts):
     assert 0.799 < acc.guarantee(count).epsilon(DELTA) <= 0.8
     plan = vocabulary_plan(noise_multiplier=None).calibrate(epsilon=8, delta=DELTA, population=population, before=count)
     alone = vocabulary_plan(noise_multiplier=None).calibrate(epsilon=8, delta=DELTA, population=population)
-    assert plan.noise_multiplier > alone.noise_multiplier
+    assert plan.noise.noise_multiplier > alone.noise_multiplier
     parts = data.split_users(texts.blank, test=0.2)
-    statement = plan.fit(with_frozen, parts.train, opening=rule.opening(texts)).statement
+    statement = plan.fit(with_frozen, parts.train, options=RunOptions(opening=rule.opening(texts))).statement
     assert 7.99 < statement.epsilon <= 8
 
 
@@ -370,7 +377,7 @@ def test_auto_noise_is_compared_with_the_count_in_the_budget():
     plan = vocabulary_plan(noise_multiplier=None, noise="auto", sampling="min_separation")
     settings = {"epsilon": 4, "delta": DELTA, "population": 100}
     with_it, alone = (plan.compare_noise(**settings, before=before) for before in (count, None))
-    assert all(one.noise_multiplier > other.noise_multiplier for one, other in zip(with_it[:1], alone[:1]))
+    assert all(one.noise.noise_multiplier > other.noise_multiplier for one, other in zip(with_it[:1], alone[:1]))
     chosen = plan.calibrate(**settings, before=count)
     rounds = chosen.private_sum(100).event(6)
     assert 3.99 < acc.guarantee(count + rounds, "zero_out").epsilon(DELTA) <= 4
@@ -380,9 +387,9 @@ def test_auto_noise_is_compared_with_the_count_in_the_budget():
     "changes",
     [
         {"noise": "banded", "sampling": "min_separation", "bands": 2},
-        {"sampling": "min_separation"},
+        {"cohort": "min_separation"},
         {"clipping": "adaptive"},
-        {"users_per_client": 2, "clients_per_round": 5},
+        {"cohort.users_per_client": 2, "cohort.size": 5},
     ],
     ids=str,
 )
@@ -423,7 +430,7 @@ def budget(factor: float, **settings) -> Budget:
         ({"model": partial(of_size, 8)}, "build it with vocabulary_size=7"),
         ({"model": lambda users: 7}, "must return a torch module, got 7"),
         ({"model": models.lstm(vocabulary_size=8)}, "built after the vocabulary is released"),
-        ({"sampling": "fixed"}, "not for replace"),
+        ({"cohort": "fixed_size"}, "not for replace"),
         ({"delta": 1e-5, "rule": PrivateVocabulary(noise_multiplier=1.0, threshold_delta=1e-4)}, "must be below"),
         ({"rule": PrivateVocabulary(noise_multiplier=1.0, delta=1e-4)}, "leave the first one out"),
         ({"rule": PrivateVocabulary()}, "noise_multiplier is not set"),
@@ -431,7 +438,7 @@ def budget(factor: float, **settings) -> Budget:
         ({"budget": budget(0.9, fixed_plan=True)}, "vocabulary and a first round, or nothing would come of it"),
         ({"budget": budget(9)}, "fixed_plan"),
         ({"budget": budget(9, adjacency="zero_out")}, "this run's differ by add_remove"),
-        ({"clients_per_round": 1000}, "there are"),
+        ({"cohort.size": 1000}, "there are"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -445,7 +452,9 @@ def test_a_mistake_is_found_before_anything_is_spent(texts, tmp_path: Path, chan
 def test_data_to_measure_on_that_are_of_no_use_are_refused_before_anything_is_spent(texts, tmp_path: Path):
     nobody = texts.blank.subset([])
     with pytest.raises(InputError, match="no tokens to measure on"):
-        vocabulary_plan().fit(with_frozen, texts.blank, test=nobody, opening=RULE.opening(texts), out=tmp_path / "run")
+        vocabulary_plan().fit(
+            with_frozen, texts.blank, test=nobody, out=tmp_path / "run", options=RunOptions(opening=RULE.opening(texts))
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -453,7 +462,14 @@ def test_data_of_other_texts_are_refused_before_anything_is_spent(texts, file: P
     stranger = data.text_users(file, text="words", vocabulary=list(HELD_BY_ALL), length=LENGTH)
     for given in ({"test": stranger}, {"validation": stranger}):
         with pytest.raises(InputError, match=r"must be views of texts\.blank"):
-            vocabulary_plan().fit(with_frozen, texts.blank, opening=RULE.opening(texts), out=tmp_path / "run", **given)
+            fit_plan(
+                vocabulary_plan(),
+                with_frozen,
+                texts.blank,
+                out=tmp_path / "run",
+                options=RunOptions(opening=RULE.opening(texts)),
+                **given,
+            )
     with pytest.raises(InputError, match="seed of the plan"):
         PrivateVocabulary(noise_multiplier=1.0, seed=1).opening(texts)
     with pytest.raises(InputError, match=r"read by data\.uncounted_texts"):
@@ -464,14 +480,18 @@ def test_data_of_other_texts_are_refused_before_anything_is_spent(texts, file: P
 def test_tests_may_come_from_texts_of_their_own(texts, tmp_path: Path):
     (tmp_path / "other.jsonl").write_text('{"user": "x", "text": "the sea sings"}')
     other = data.uncounted_texts(tmp_path / "other.jsonl", length=LENGTH)
-    result = vocabulary_plan().fit(with_frozen, texts.blank, test=other.blank, opening=RULE.opening(texts, other))
+    result = vocabulary_plan().fit(
+        with_frozen, texts.blank, test=other.blank, options=RunOptions(opening=RULE.opening(texts, other))
+    )
     assert result.evaluation["trained"]["tokens"] == 4
 
 
 def test_trying_it_out_tells_nothing_and_spends_nothing(texts, monkeypatch):
     monkeypatch.setattr("sfumato.runs.Run.spend", lambda *_, **__: pytest.fail("something was spent"))
     parts = data.split_users(texts.blank, test=0.2)
-    tried = vocabulary_plan().try_out(with_frozen, parts.train, test=parts.test, opening=RULE.opening(texts))
+    tried = vocabulary_plan().try_out(
+        with_frozen, parts.train, test=parts.test, options=RunOptions(opening=RULE.opening(texts))
+    )
     assert tried.users.num_classes == 7  # made up
     assert tried.users.examples(0)[0].max() == 6
 
@@ -494,9 +514,9 @@ def test_the_function_that_builds_the_model_is_given_no_record(texts):
 def test_an_opening_of_users_is_refused_for_a_plan_of_examples(texts):
     inputs = np.zeros((200, 3), np.float32)
     examples = data.examples_from_arrays(inputs, np.arange(200) % 2, num_classes=2)
-    plan = DPSGD(noise_multiplier=1.0, epochs=1, batch_size=20)
+    plan = DPSGD(noise=1.0, epochs=1, cohort=20)
     with pytest.raises(InputError, match=r"must be views of texts\.blank"):
-        plan.fit(lambda data: torch.nn.Linear(3, 2), examples, opening=RULE.opening(texts))
+        plan.fit(lambda data: torch.nn.Linear(3, 2), examples, options=RunOptions(opening=RULE.opening(texts)))
 
 
 def test_a_run_goes_on_with_its_count_where_a_calibration_ends_in_other_digits_today(texts, tmp_path: Path):
@@ -592,14 +612,14 @@ def test_two_copies_of_a_run_that_was_killed_before_its_rounds_meet_no_common_no
     process = Forked(WORKER, [str(start), "--seed", "-1", "--die", "after"], start.with_suffix(".told"))
     assert process.wait() == -signal.SIGKILL, process.told
     noises: list[Tensor] = []
-    release = IndependentGaussian.release
+    release = Gaussian.release
 
     def watched(mechanism, total: Tensor, **how) -> Tensor:
         before = total.clone()
         noises.append(release(mechanism, total, **how) - before)
         return noises[-1] + before
 
-    monkeypatch.setattr(IndependentGaussian, "release", watched)
+    monkeypatch.setattr(Gaussian, "release", watched)
     for name, more in {"one": (), "again": (), "weights": ("--given", "0.9"), "output": ("--scale", "2")}.items():
         shutil.copytree(start, tmp_path / name)
         assert run(tmp_path / name, "--resume", "--seed", "-1", *more) == FINISHED

@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from fitting import local_training
 from sfumato import data
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central.custom_loop.dataset import MapRows, _Reads
 from sfumato.federated import FedSGD
-from sfumato.federated.client import ClientTrainer, LocalTraining
+from sfumato.federated.client import ClientTrainer
 from sfumato.federated.clients import Clients
 from sfumato.guard import Subject, fresh, guard, try_out
 from sfumato.guard.examples import Examples
@@ -95,7 +96,7 @@ def clients(remembers: bool) -> Subject:
     users = data.from_arrays(INPUTS[:, :], labels=LABELS, users=PEOPLE)
     made.outer = nn.Identity()
     return Clients(
-        lambda local: ClientTrainer(local, Trainable(made)), users, LocalTraining(batch_size=2), global_classes=False
+        lambda local: ClientTrainer(local, Trainable(made)), users, local_training(batch_size=2), global_classes=False
     )
 
 
@@ -215,7 +216,7 @@ def test_what_is_kept_for_each_number_of_rows_is_refused_however_many_users_ther
     values, labels = rng.normal(size=(len(owners), 6)).astype(np.float32), np.arange(len(owners)) % 3
     records = data.from_arrays(values, labels, owners)
     with pytest.raises(InputError, match="it keeps something of what it has seen"):
-        FedSGD(rounds=1, clients_per_round=4, noise_multiplier=0.0).fit(_ByRows(), records)
+        FedSGD(rounds=1, cohort=4, noise=0.0).fit(_ByRows(), records)
     pool = data.examples_from_arrays(values[:12], labels[:12], num_classes=3)
     plan = AEDPFL(queries=4, noise_std=1.0, epochs=1, batch_size=4)
     with pytest.raises(InputError, match="what an agent gives depends on which agents came before"):

@@ -9,9 +9,10 @@ import pytest
 import torch
 from torch import nn
 
+from fitting import fit_plan
 from sfumato.central import DPSGD
 from sfumato.data import ExampleDataset, examples_from_arrays
-from sfumato.training import Cadence, Callback, Result
+from sfumato.training import Callback, Result, RunOptions
 
 
 @pytest.fixture
@@ -25,14 +26,14 @@ def fit(records: ExampleDataset) -> Callable[..., Result]:
     """`fit(log, …)`: six steps of DP-SGD with a schedule, measured every third, saved every second."""
 
     def run(*callbacks: Callback, steps: int = 6, **options: Any) -> Result:
-        plan = DPSGD(steps=steps, batch_size=16, noise_multiplier=1.0, schedule="cosine", warm_up=0, seed=1)
+        plan = DPSGD(steps=steps, cohort=16, noise=1.0, server={"schedule": "cosine", "warm_up": 0}, seed=1)
         torch.manual_seed(0)
         options = {"validation": records, "test": records} | options
-        return plan.fit(
+        return fit_plan(
+            plan,
             nn.Linear(4, 2),
             records,
-            cadence=Cadence(evaluate_every=3, checkpoint_every=2),
-            callbacks=callbacks,
+            options=RunOptions(evaluate_every=3, checkpoint_every=2, callbacks=callbacks),
             **options,
         )
 

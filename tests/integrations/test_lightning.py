@@ -54,7 +54,7 @@ def fit(module=None, *, of=plan, data=None, val=None, **settings):
     return module, private
 
 
-@pytest.mark.parametrize("fields", slow_but([{}, {"clipping": "per_layer"}, {"micro_batch": 64}], {}))
+@pytest.mark.parametrize("fields", slow_but([{}, {"clipping": "per_layer"}, {"examples.micro_batch": 64}], {}))
 def test_a_module_and_a_loop_give_the_same_bits(fields):
     module, private = fit(of=lambda: plan(**fields), val=held_out())
     model, loop = train(of=lambda: plan(**fields))
@@ -269,8 +269,8 @@ def test_importing_sfumato_imports_no_lightning():
         {"overfit_batches": 2},
         {"min_epochs": 2},
         {"min_steps": 3},
-        {"precision": "bf16-true"},
-        {"precision": "64-true"},
+        {"examples.precision": "bf16-true"},
+        {"examples.precision": "64-true"},
     ],
 )
 def test_a_setting_that_the_guarantee_does_not_bear_is_refused_by_name(settings):

@@ -17,7 +17,7 @@ from sfumato.central import DPSGD
 from sfumato.data import examples_from_arrays
 from sfumato.integrations import Log, MLflow, TensorBoard, WandB
 from sfumato.integrations.loggers import package
-from sfumato.training import Callback
+from sfumato.training import Callback, RunOptions
 
 # What every log is told: what the guarantee covers, by one process, and that a run outlives its log.
 
@@ -127,7 +127,7 @@ def test_a_log_that_cannot_be_opened_is_one_line_before_the_first_round(fit):
 
 def test_a_run_without_a_guarantee_tells_no_epsilon(records):
     log = Kept()
-    DPSGD(steps=2, batch_size=16, noise_multiplier=0.0, seed=1).fit(nn.Linear(4, 2), records, callbacks=[log])
+    DPSGD(steps=2, cohort=16, noise=0.0, seed=1).fit(nn.Linear(4, 2), records, options=RunOptions(callbacks=[log]))
     assert log.names == PUBLIC - {"epsilon", "statement/epsilon"}
 
 
@@ -172,7 +172,7 @@ def main(words: list[str]) -> int:
     inputs = np.random.default_rng(0).normal(size=(80, 4)).astype(np.float32)
     records = examples_from_arrays(inputs, (inputs[:, 0] > 0).astype(np.int64))
     log = Kept()
-    DPSGD(steps=2, batch_size=16, noise_multiplier=1.0, seed=1).fit(nn.Linear(4, 2), records, callbacks=[log])
+    DPSGD(steps=2, cohort=16, noise=1.0, seed=1).fit(nn.Linear(4, 2), records, options=RunOptions(callbacks=[log]))
     rounds = [round for round, _ in log.rows]
     (Path(words[0]) / f"{os.environ['RANK']}.json").write_text(json.dumps(rounds))
     return 0

@@ -9,14 +9,14 @@ from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting.strategies import BandedToeplitz, BinaryTree, BufferedToeplitz, InverseBanded, Strategy
+from sfumato.mechanisms import Gaussian
 from sfumato.mechanisms.correlated import CorrelatedGaussian
-from sfumato.mechanisms.gaussian import IndependentGaussian
 from sfumato.sampling import (
-    CyclicPoissonSampling,
-    FixedSizeSampling,
-    MinSeparationSampling,
-    PoissonSampling,
-    ShuffledEpochs,
+    CyclicPoisson,
+    FixedSize,
+    MinSeparation,
+    Poisson,
+    Shuffled,
 )
 from sfumato.training import Server
 
@@ -78,7 +78,7 @@ def test_strategy_times_noise_is_the_fresh_noise(name: str, matrix: np.ndarray):
 
 
 def test_one_band_is_independent_noise():
-    plain = IndependentGaussian(noise_multiplier=1.0)
+    plain = Gaussian(noise_multiplier=1.0)
     source = RandomSource.from_seed(0)
     for round in range(3):
         zeros = torch.zeros(1000, dtype=torch.float64)
@@ -129,7 +129,7 @@ def test_tree_noise_needs_one_draw_a_round_and_a_stack_of_logarithmic_height():
 
 
 def test_the_whole_run_is_one_event_and_the_noise_is_what_it_says():
-    limits = MinSeparationSampling(size=5, population=100, min_separation=4, max_participations=3, rounds=ROUNDS)
+    limits = MinSeparation(size=5, population=100, min_separation=4, max_participations=3, rounds=ROUNDS)
     event = mechanism(STRATEGIES["banded"], noise_multiplier=3.0).event(2.0, limits, ROUNDS)
     assert isinstance(event, acc.MatrixMechanism)
     assert (event.noise_multiplier, event.steps, event.max_participations, event.min_separation) == (1.5, ROUNDS, 3, 4)
@@ -141,7 +141,7 @@ def test_the_whole_run_is_one_event_and_the_noise_is_what_it_says():
 
 
 def test_cyclic_poisson_sampling_amplifies_banded_noise_only():
-    cyclic = CyclicPoissonSampling(size=5, population=100, parts=4, rounds=ROUNDS)
+    cyclic = CyclicPoisson(size=5, population=100, parts=4, rounds=ROUNDS)
     banded = mechanism(STRATEGIES["banded"], noise_multiplier=3.0)
     norm = float(np.linalg.norm([2.0, 1.0, 0.4, 0.1]))
     event = banded.event(1.0, cyclic, ROUNDS)
@@ -151,10 +151,10 @@ def test_cyclic_poisson_sampling_amplifies_banded_noise_only():
         InputError, match=r"cyclic Poisson sampling of 4 parts amplifies banded noise .* noise=tree; use"
     ):
         mechanism(BinaryTree()).event(1.0, cyclic, ROUNDS)
-    narrow = CyclicPoissonSampling(size=5, population=100, parts=3, rounds=ROUNDS)
+    narrow = CyclicPoisson(size=5, population=100, parts=3, rounds=ROUNDS)
     with pytest.raises(InputError, match="noise=banded of 4 bands; use noise=banded with 3 bands or fewer"):
         banded.event(1.0, narrow, ROUNDS)
-    independent = IndependentGaussian(noise_multiplier=3.0).event(1.0, cyclic, ROUNDS)
+    independent = Gaussian(noise_multiplier=3.0).event(1.0, cyclic, ROUNDS)
     assert acc.guarantee(independent).epsilon(1e-5) == pytest.approx(
         acc.guarantee(acc.Gaussian(3.0).poisson(0.2) * 4).epsilon(1e-5), rel=1e-9
     )
@@ -162,7 +162,7 @@ def test_cyclic_poisson_sampling_amplifies_banded_noise_only():
 
 def test_a_tree_for_each_shuffled_epoch_costs_one_participation_each():
     """Kairouz et al. 2021, Appendix D: the number of epochs times the depth of an epoch's tree."""
-    epochs = ShuffledEpochs(size=10, population=150, rounds=60)
+    epochs = Shuffled(size=10, population=150, rounds=60)
     tree = mechanism(BinaryTree(restart_every=15), rounds=60).event(1.0, epochs, 60)
     assert isinstance(tree, acc.TreeAggregation)
     assert tree.squared_sensitivity == 4 * 4
@@ -174,24 +174,22 @@ def test_a_tree_for_each_shuffled_epoch_costs_one_participation_each():
 
 
 def test_independent_noise_with_limits_costs_the_rounds_that_a_unit_can_be_in():
-    limits = MinSeparationSampling(size=5, population=100, min_separation=4, max_participations=3, rounds=ROUNDS)
-    event = IndependentGaussian(noise_multiplier=2.0).event(1.0, limits, ROUNDS)
+    limits = MinSeparation(size=5, population=100, min_separation=4, max_participations=3, rounds=ROUNDS)
+    event = Gaussian(noise_multiplier=2.0).event(1.0, limits, ROUNDS)
     assert event == acc.Gaussian(2.0).min_separation(ROUNDS, 4, 3)
     assert acc.guarantee(event, "zero_out").epsilon(1e-5) == pytest.approx(
         acc.guarantee(acc.Gaussian(2.0) * 3, "zero_out").epsilon(1e-5), rel=1e-9
     )
 
 
-@pytest.mark.parametrize(
-    "sampler", [PoissonSampling(sampling_rate=0.1, population=50), FixedSizeSampling(size=5, population=50)]
-)
-def test_sampling_without_limits_is_refused(sampler: PoissonSampling | FixedSizeSampling):
+@pytest.mark.parametrize("sampler", [Poisson(size=5, population=50), FixedSize(size=5, population=50)])
+def test_sampling_without_limits_is_refused(sampler: Poisson | FixedSize):
     with pytest.raises(InputError, match="noise=tree needs sampling that limits how often a unit takes part"):
         mechanism(BinaryTree()).event(1.0, sampler, ROUNDS)
 
 
 def test_one_unit_more_is_refused_with_the_reason():
-    epochs = ShuffledEpochs(size=5, population=50, rounds=ROUNDS)
+    epochs = Shuffled(size=5, population=50, rounds=ROUNDS)
     event = mechanism(BinaryTree(), noise_multiplier=4.0).event(1.0, epochs, ROUNDS)
     with pytest.raises(InputError, match=r"not known under add_remove, because one unit more would shift the others"):
         acc.guarantee(event, "add_remove").epsilon(1e-5)
@@ -228,7 +226,7 @@ def test_a_new_tree_is_told_to_the_server():
     trees = mechanism(BinaryTree(restart_every=5))
     assert [round for round in range(ROUNDS) if trees.restarts(round)] == [5, 10]
     assert not any(mechanism(BinaryTree()).restarts(round) for round in range(ROUNDS))
-    assert not IndependentGaussian(noise_multiplier=1.0).restarts(5)
+    assert not Gaussian(noise_multiplier=1.0).restarts(5)
 
 
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
@@ -324,7 +322,7 @@ def test_noise_does_not_depend_on_the_default_type(dtype: torch.dtype):
 def test_noise_that_was_made_for_other_rounds_is_not_accounted():
     """With a tree to follow, round 3 releases the completed root: S^2 = 3, where a run that ends there has 2."""
     of = mechanism(BinaryTree(restart_every=3, completion=True), rounds=6)
-    limits = MinSeparationSampling(size=1, population=100, min_separation=0, max_participations=1, rounds=3)
+    limits = MinSeparation(size=1, population=100, min_separation=0, max_participations=1, rounds=3)
     with pytest.raises(InputError, match=r"the noise is made for 6 rounds, .* got 3"):
         of.event(1.0, limits, 3)
 
@@ -333,7 +331,7 @@ def test_noise_that_was_made_for_other_rounds_is_not_accounted():
 
 
 def test_noise_is_normal_with_the_std_that_it_tells():
-    mechanism = IndependentGaussian(noise_multiplier=0.7)
+    mechanism = Gaussian(noise_multiplier=0.7)
     noise = mechanism.release(
         torch.zeros(200_001, dtype=torch.float64), scale=3.0, round=0, source=RandomSource.from_os()
     )
@@ -343,7 +341,7 @@ def test_noise_is_normal_with_the_std_that_it_tells():
 
 
 def test_the_noise_is_one_draw_for_any_number_of_threads():
-    mechanism = IndependentGaussian(noise_multiplier=0.5)
+    mechanism = Gaussian(noise_multiplier=0.5)
     size = 3_000_001
     before = torch.get_num_threads()
     released = []
@@ -363,20 +361,20 @@ def test_the_noise_is_one_draw_for_any_number_of_threads():
 
 
 def test_an_empty_sum_is_noised_too():
-    released = IndependentGaussian(noise_multiplier=1.0).release(
+    released = Gaussian(noise_multiplier=1.0).release(
         torch.zeros(10, dtype=torch.float64), scale=1.0, round=0, source=RandomSource.from_seed(0)
     )
     assert (released != 0).all()
 
 
 def test_the_event_follows_from_the_noise():
-    mechanism = IndependentGaussian(noise_multiplier=1.2)
+    mechanism = Gaussian(noise_multiplier=1.2)
     assert mechanism.single(1.0) == acc.Gaussian(1.2)
     assert mechanism.single(2.0) == acc.Gaussian(0.6)
-    assert IndependentGaussian(noise_multiplier=0.0).single(1.0) == acc.NonPrivate()
-    poisson = PoissonSampling(sampling_rate=0.1, population=50)
+    assert Gaussian(noise_multiplier=0.0).single(1.0) == acc.NonPrivate()
+    poisson = Poisson(size=5, population=50)
     assert mechanism.event(2.0, poisson, 7) == acc.Gaussian(0.6).poisson(0.1) * 7
-    fixed = FixedSizeSampling(size=5, population=50)
+    fixed = FixedSize(size=5, population=50)
     assert mechanism.event(1.0, fixed, 7) == acc.Gaussian(1.2).without_replacement(5, 50) * 7
 
 
@@ -384,7 +382,7 @@ def test_every_round_has_noise_of_its_own_and_the_same_one_when_it_is_repeated()
     source = RandomSource.from_seed(2)
 
     def noise(round: int, label: str = "noise") -> torch.Tensor:
-        mechanism = IndependentGaussian(noise_multiplier=1.0, label=label)
+        mechanism = Gaussian(noise_multiplier=1.0, label=label)
         return mechanism.release(torch.zeros(1000, dtype=torch.float64), scale=1.0, round=round, source=source)
 
     assert torch.equal(noise(3), noise(3))
@@ -394,21 +392,21 @@ def test_every_round_has_noise_of_its_own_and_the_same_one_when_it_is_repeated()
 
 
 def test_the_noise_that_is_left_beside_another_release_costs_the_rest():
-    left = IndependentGaussian(noise_multiplier=1.1).beside(4.0)
+    left = Gaussian(noise_multiplier=1.1).beside(4.0)
     both = left.single(1.0) + acc.Gaussian(4.0)
     assert acc.guarantee(both).epsilon(1e-6) == pytest.approx(acc.guarantee(acc.Gaussian(1.1)).epsilon(1e-6), rel=1e-9)
-    assert IndependentGaussian(noise_multiplier=0.0).beside(0.0).noise_multiplier == 0.0
+    assert Gaussian(noise_multiplier=0.0).beside(0.0).noise_multiplier == 0.0
     with pytest.raises(InputError, match=r"noise multiplier 1 leaves nothing for the sum at 1\.1"):
-        IndependentGaussian(noise_multiplier=1.1).beside(1.0)
+        Gaussian(noise_multiplier=1.1).beside(1.0)
 
 
 def test_noise_on_an_unbounded_sum_is_refused():
     with pytest.raises(InputError, match=r"scale must be > 0, got 0.0; noise on an unbounded sum protects nobody"):
-        IndependentGaussian(noise_multiplier=1.0).release(
+        Gaussian(noise_multiplier=1.0).release(
             torch.zeros(3, dtype=torch.float64), scale=0.0, round=0, source=RandomSource.from_seed(0)
         )
 
 
 def test_negative_noise_is_refused():
     with pytest.raises(InputError, match="noise_multiplier must be >= 0"):
-        IndependentGaussian(noise_multiplier=-1.0)
+        Gaussian(noise_multiplier=-1.0)

@@ -163,9 +163,7 @@ def test_clients_of_a_batch_train_adapters_as_one_by_one(blobs):
             torch.manual_seed(0)
             model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 4))
         models.add_lora(model, rank=1, layers="0", generator=torch.Generator().manual_seed(0))
-        plan = FedAvg(
-            rounds=2, clients_per_round=4, clients_at_once=at_once, trainable="lora", noise_multiplier=0.0, seed=1
-        )
+        plan = FedAvg(rounds=2, cohort=4, client={"at_once": at_once}, trainable="lora", noise=0.0, seed=1)
         return torch.cat([p.flatten() for p in plan.fit(model, blobs(8)).model.parameters()])
 
     one, four = trained(1), trained(4)
@@ -187,9 +185,7 @@ def test_per_example_clipping_bounds_the_gradient_of_each_example_through_the_ad
         norm = torch.cat([g.flatten() for g in gradients]).norm()
         for name, gradient in zip(names, gradients, strict=True):
             wanted[name] += gradient * min(1.0, clip / float(norm)) / len(x)
-    plan = DPSGD(
-        steps=1, batch_size=12, clip_norm=clip, noise_multiplier=0.0, learning_rate=1.0, seed=0, trainable="lora"
-    )
+    plan = DPSGD(steps=1, cohort=12, clipping=clip, noise=0.0, server={"learning_rate": 1.0}, seed=0, trainable="lora")
     examples = data.examples_from_arrays(x, y, num_classes=3)
     after = plan.fit(model, examples).model
     for name in names:

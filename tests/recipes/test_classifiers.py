@@ -212,7 +212,7 @@ def test_the_rule_of_the_rate_and_the_frozen_layers_are_the_papers(transfer):
     )
     plan = transfer["plan_of"](row, large, population)
     assert plan.learning_rate == pytest.approx(0.03 * 65_536 / 256)
-    assert (plan.momentum, plan.nesterov, plan.schedule, plan.clip_norm) == (0.9, True, "cosine", 1.0)
+    assert (plan.momentum, plan.nesterov, plan.schedule, plan.clipping.norm) == (0.9, True, "cosine", 1.0)
     assert (plan.steps, plan.warm_up) == (1368, 19)  # 70 epochs, of which one warms up
     assert plan.delta < 1 / population
     trained = {name.split(".")[0] for name, _ in models.trainable_parameters(large, plan.trainable)}

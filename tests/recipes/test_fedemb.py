@@ -32,7 +32,7 @@ def test_the_demo_is_the_recipes_private_run(script):
     assert ROOT / demo.pop("test_names") == run.FOLDER / "test.txt"
     assert demo == {name: getattr(run.FEDEMB, name) for name in demo}
     assert dataclasses.replace(run.FEDEMB, **{name: getattr(run.FedEmb(), name) for name in demo}) == run.FedEmb(
-        noise_multiplier=0
+        noise=0
     )
 
 
@@ -82,7 +82,11 @@ def test_cells_differ_in_method_and_noise_only_and_state_their_epsilon(script):
         for population in run.POPULATIONS:
             method = run.Method(name, population, 8.0)
             plan = method.plan(quick=False)
-            own = {"noise_multiplier": plan.noise_multiplier, "delta": population**-1.1, "population": population}
+            own = {
+                "noise.noise_multiplier": plan.noise.noise_multiplier,
+                "delta": population**-1.1,
+                "population": population,
+            }
             assert plan == dataclasses.replace(base, **own)
             cost = guarantee(plan.private_sum(population).event(plan.rounds), "add_remove")
             assert 7.99 < cost.epsilon(plan.delta) <= 8
@@ -204,11 +208,11 @@ def test_the_settings_are_the_authors(monkeypatch):
     namespace: dict = {"__name__": "recipe", "__file__": str(EMNIST)}
     exec(compile(EMNIST.read_text(), str(EMNIST), "exec"), namespace)
     plan = namespace["PLANS"]["DP-FedEmb"]
-    assert (plan.rounds, plan.clients_per_round, plan.users_per_client) == (200, 32, 8)
+    assert (plan.rounds, plan.cohort.size, plan.cohort.users_per_client) == (200, 32, 8)
     assert (plan.local_epochs, plan.batch_size, plan.max_examples) == (8, 32, 2048)
     assert (plan.learning_rate, plan.head_lr_scale, plan.momentum) == (5e-3, 100, 0.9)
     assert (plan.server_learning_rate, plan.server_momentum) == (0.02, 0.9)
-    assert (plan.clip_norm, plan.noise_multiplier) == (1.0, 0.62)
+    assert (plan.clipping.norm, plan.noise.noise_multiplier) == (1.0, 0.62)
     shared = namespace["PLANS"]["DP-FedAvg"]
     assert (shared.name, shared.noise_multiplier) == ("fedavg", 0.62)
 
@@ -253,7 +257,7 @@ def test_private_rows_cost_one_person_what_their_names_say(lfw) -> None:
             continue
         plan = lfw.prepared(row, 4124, quick=False)
         told = plan.private_sum(4124)
-        assert told.contributions_moved == (2 if plan.users_per_client > 1 else 1), name
+        assert told.contributions_moved == (2 if plan.cohort.users_per_client > 1 else 1), name
         epsilon = acc.guarantee(told.event(plan.rounds)).epsilon(lfw.DELTA)
         assert 0.99 * row.epsilon < epsilon <= row.epsilon * (1 + 1e-9), name
         assert lfw.DELTA < 1 / 4124 / 10

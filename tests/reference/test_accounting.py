@@ -121,7 +121,7 @@ def test_zcdp_conversions() -> None:
 # A figure from a pessimistic grid is an upper bound: it may lie above our interval by its own coarseness, never
 # below.
 
-AUTHORS = {"noise_multiplier": 0.62, "rounds": 200, "clients_per_round": 32, "users_per_client": 8}
+AUTHORS = {"noise.noise_multiplier": 0.62, "rounds": 200, "cohort.size": 32, "cohort.users_per_client": 8}
 
 
 def interval(event, delta: float, adjacency="add_remove") -> tuple[float, float]:
@@ -370,7 +370,7 @@ TABLE = [(3400, 20.03, 17.57, 104.9), (6800, 11.30, 9.67, 64.2)]
 
 @pytest.mark.parametrize(("population", "renyi", "exact", "one_user"), TABLE)
 def test_the_cost_of_the_authors_run(population, renyi, exact, one_user):
-    private_sum = FedEmb(noise_multiplier=0.62).private_sum(population)
+    private_sum = FedEmb(noise=0.62).private_sum(population)
     delta = population**-1.1
     client, user = private_sum.contributor_event(200), private_sum.event(200)
     assert acc.guarantee(client, method="rdp").epsilon(delta) == pytest.approx(renyi, abs=0.006)

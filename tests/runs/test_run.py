@@ -16,7 +16,7 @@ from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.ledger import Budget, BudgetExceeded, Ledger
 from sfumato.ledger import ledger as binding
-from sfumato.mechanisms.gaussian import IndependentGaussian
+from sfumato.mechanisms import Gaussian
 from sfumato.report import write_report
 from sfumato.runs import Alternative, Facts, Run, RunFolder, checkpoint
 from sfumato.statement import Statement
@@ -294,9 +294,7 @@ def test_nothing_is_released_after_the_statement_that_would_have_to_cover_it(tmp
 
 def test_phases_that_name_their_streams_alike_meet_different_noise():
     def sums(source) -> dict[str, torch.Tensor]:
-        return {
-            "n": IndependentGaussian(noise_multiplier=1.0).release(torch.zeros(4), scale=1.0, round=0, source=source)
-        }
+        return {"n": Gaussian(noise_multiplier=1.0).release(torch.zeros(4), scale=1.0, round=0, source=source)}
 
     with Run.open(None, plan=PLAN) as run:
         run.start("of this data")

@@ -12,7 +12,7 @@ from scipy import stats
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.sampling import Cohort, FixedSizeSampling, OwnClients, PoissonSampling, VirtualClients
+from sfumato.sampling import Cohort, FixedSize, OwnClients, Poisson, VirtualClients
 from sfumato.sampling.independent import subset
 
 # Poisson cohorts.
@@ -21,7 +21,7 @@ SOURCE = RandomSource.from_seed(3)
 
 
 def test_every_unit_takes_part_at_the_accounted_rate():
-    sampling = PoissonSampling(sampling_rate=0.03, population=500)
+    sampling = Poisson(size=15, population=500)
     counts = np.zeros(500)
     for index in range(1000):
         counts[sampling.draw(500, index, SOURCE)] += 1
@@ -33,22 +33,22 @@ def test_every_unit_takes_part_at_the_accounted_rate():
 
 
 def test_cohort_sizes_vary_like_a_binomial():
-    sampling = PoissonSampling(sampling_rate=0.1, population=200)
+    sampling = Poisson(size=20, population=200)
     sizes = np.array([len(sampling.draw(200, i, SOURCE)) for i in range(2000)])
     ratio = sizes.var() / (200 * 0.1 * 0.9)
     assert 0.85 < ratio < 1.15  # sd of the ratio is 0.032: false alarm below 1e-5
 
 
 def test_a_unit_at_the_end_does_not_change_who_else_takes_part():
-    sampling = PoissonSampling(sampling_rate=0.2, population=100_000)
+    sampling = Poisson(size=20000, population=100_000)
     fewer = sampling.draw(99_999, 1, SOURCE)
     more = sampling.draw(100_000, 1, SOURCE)
     assert np.array_equal(fewer, more[more < 99_999])
 
 
 def test_nobody_and_everybody():
-    assert len(PoissonSampling(sampling_rate=0.5, population=1).draw(0, 0, SOURCE)) == 0
-    everybody = PoissonSampling(sampling_rate=1.0, population=70_000)
+    assert len(Poisson(size=1, population=1).draw(0, 0, SOURCE)) == 0
+    everybody = Poisson(size=70000, population=70_000)
     assert np.array_equal(everybody.draw(70_000, 0, SOURCE), np.arange(70_000))
     assert everybody.account(acc.Gaussian(2.0)) == acc.Gaussian(2.0)
 
@@ -56,11 +56,11 @@ def test_nobody_and_everybody():
 @pytest.mark.parametrize("rate", [0.0, -0.1, 1.1, float("nan")])
 def test_a_rate_that_is_no_probability_is_refused(rate):
     with pytest.raises(InputError, match="sampling_rate"):
-        PoissonSampling(sampling_rate=rate, population=10)
+        Poisson(size=round(rate * 10), population=10)
 
 
 def test_coins_alone_decide_how_often_a_unit_takes_part():
-    assert PoissonSampling(sampling_rate=0.5, population=10).participation(100) is None
+    assert Poisson(size=5, population=10).participation(100) is None
 
 
 # Cohorts of a fixed size.
@@ -69,7 +69,7 @@ FIXED_SOURCE = RandomSource.from_seed(4)
 
 
 def test_all_subsets_are_equally_likely():
-    sampling = FixedSizeSampling(size=2, population=5)
+    sampling = FixedSize(size=2, population=5)
     seen: dict[tuple[int, ...], int] = {}
     for index in range(5000):
         key = tuple(sampling.draw(5, index, FIXED_SOURCE).tolist())
@@ -105,30 +105,30 @@ def test_all_subsets_of_six_are_equally_likely(size, subsets):
 
 
 def test_a_draw_has_the_size_and_no_repeats():
-    draw = FixedSizeSampling(size=64, population=1000).draw(1000, 0, FIXED_SOURCE)
+    draw = FixedSize(size=64, population=1000).draw(1000, 0, FIXED_SOURCE)
     assert len(np.unique(draw)) == 64
     assert draw.min() >= 0
     assert draw.max() < 1000
 
 
 def test_it_is_never_accounted_as_poisson():
-    fixed = FixedSizeSampling(size=10, population=1000).account(acc.Gaussian(0.8))
+    fixed = FixedSize(size=10, population=1000).account(acc.Gaussian(0.8))
     poisson = acc.Gaussian(0.8).poisson(0.01)
     assert acc.guarantee(fixed * 100, "replace").epsilon(1e-6) > acc.guarantee(poisson * 100).epsilon(1e-6)
 
 
 def test_a_cohort_larger_than_the_population_is_refused():
     with pytest.raises(InputError, match="cohort of 11 cannot be drawn from 10"):
-        FixedSizeSampling(size=11, population=10)
+        FixedSize(size=11, population=10)
 
 
 def test_another_number_of_users_than_planned_is_refused():
     with pytest.raises(InputError, match="planned for 10 users but 9"):
-        FixedSizeSampling(size=3, population=10).draw(9, 0, FIXED_SOURCE)
+        FixedSize(size=3, population=10).draw(9, 0, FIXED_SOURCE)
 
 
 def test_coins_alone_decide_how_often_a_unit_is_in_a_cohort_of_fixed_size():
-    assert FixedSizeSampling(size=3, population=10).participation(100) is None
+    assert FixedSize(size=3, population=10).participation(100) is None
 
 
 # Cohorts: arrays that say who contributes together.

@@ -16,12 +16,12 @@ from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._random import RandomSource, Stream
 from sfumato.accounting import Participation
-from sfumato.sampling import CyclicPoissonSampling, MinSeparationSampling, PoissonSampling, ShuffledEpochs
+from sfumato.sampling import CyclicPoisson, MinSeparation, Poisson, Shuffled
 from sfumato.sampling.limited import ParticipationLog, choose
 
 # What the tests of samplers with limits share: whole runs, and in which rounds a unit was.
 
-Limited = CyclicPoissonSampling | MinSeparationSampling | ShuffledEpochs
+Limited = CyclicPoisson | MinSeparation | Shuffled
 
 
 def drawn(sampler: Limited, source: RandomSource) -> list[np.ndarray]:
@@ -58,19 +58,19 @@ CYCLIC_SOURCE = RandomSource.from_seed(7)
 
 @given(st.integers(1, 5), st.integers(0, 20), st.integers(0, 99))
 def test_a_unit_is_in_the_rounds_of_one_part_only(parts, more, seed):
-    sampling = CyclicPoissonSampling(size=2, population=2 * parts + more, parts=parts, rounds=12)
+    sampling = CyclicPoisson(size=2, population=2 * parts + more, parts=parts, rounds=12)
     source = RandomSource.from_seed(seed)
     assert keeps_its_promise(sampling, source)
     rounds_of = patterns(drawn(sampling, source), sampling.population)
     assert all(len({index % parts for index in each}) <= 1 for each in rounds_of)
 
 
-def patterns_of_everybody(sampling: CyclicPoissonSampling) -> list[list[int]]:
+def patterns_of_everybody(sampling: CyclicPoisson) -> list[list[int]]:
     return patterns(drawn(sampling, CYCLIC_SOURCE), sampling.population)
 
 
 def test_parts_are_even_and_a_unit_of_a_part_takes_part_at_the_accounted_rate():
-    sampling = CyclicPoissonSampling(size=30, population=600, parts=4, rounds=1200)
+    sampling = CyclicPoisson(size=30, population=600, parts=4, rounds=1200)
     assert sampling.sampling_rate == 0.2
     rounds_of = patterns_of_everybody(sampling)
     # 300 turns at rate 0.2: a unit is in none with probability 1e-29. False alarms 1e-6 each, at a fixed seed.
@@ -82,7 +82,7 @@ def test_parts_are_even_and_a_unit_of_a_part_takes_part_at_the_accounted_rate():
 
 
 def test_coins_of_two_units_of_a_part_are_independent():
-    sampling = CyclicPoissonSampling(size=1, population=8, parts=4, rounds=16_000)
+    sampling = CyclicPoisson(size=1, population=8, parts=4, rounds=16_000)
     rounds_of = [set(each) for each in patterns_of_everybody(sampling)]
     part_of = [min(each) % 4 for each in rounds_of]
     first, second = next((a, b) for a in range(8) for b in range(a) if part_of[a] == part_of[b])
@@ -94,7 +94,7 @@ def test_coins_of_two_units_of_a_part_are_independent():
 
 @pytest.mark.parametrize("parts", [1, 3, 50])
 def test_a_unit_that_comes_does_not_change_the_parts_and_coins_of_others(parts):
-    sampling = CyclicPoissonSampling(size=2, population=400, parts=parts, rounds=100)
+    sampling = CyclicPoisson(size=2, population=400, parts=parts, rounds=100)
     for index in range(100):
         more = sampling.draw(400, index, CYCLIC_SOURCE)
         for present in (399, 250, 1, 0):
@@ -102,8 +102,8 @@ def test_a_unit_that_comes_does_not_change_the_parts_and_coins_of_others(parts):
 
 
 def test_one_part_is_poisson_sampling():
-    cyclic = CyclicPoissonSampling(size=5, population=100, parts=1, rounds=20)
-    poisson = PoissonSampling(sampling_rate=0.05, population=100)
+    cyclic = CyclicPoisson(size=5, population=100, parts=1, rounds=20)
+    poisson = Poisson(size=5, population=100)
     for index in range(20):
         assert np.array_equal(cyclic.draw(90, index, CYCLIC_SOURCE), poisson.draw(90, index, CYCLIC_SOURCE))
     assert cyclic.account(acc.Gaussian(1.0)) == poisson.account(acc.Gaussian(1.0))
@@ -111,7 +111,7 @@ def test_one_part_is_poisson_sampling():
 
 
 def test_any_order_of_asking_gives_the_same_cyclic_cohorts():
-    sampling = CyclicPoissonSampling(size=5, population=100, parts=4, rounds=20)
+    sampling = CyclicPoisson(size=5, population=100, parts=4, rounds=20)
     first = drawn(sampling, CYCLIC_SOURCE)
     other = RandomSource.from_seed(8)
     assert all(map(np.array_equal, drawn(sampling, other), drawn(replace(sampling), other)))
@@ -123,7 +123,7 @@ def test_any_order_of_asking_gives_the_same_cyclic_cohorts():
 
 def test_several_parts_have_no_event_of_a_round():
     with pytest.raises(InputError, match=r"4 parts has no event of its own.*account the run by cyclic_poisson"):
-        CyclicPoissonSampling(size=5, population=100, parts=4, rounds=20).account(acc.Gaussian(1.0))
+        CyclicPoisson(size=5, population=100, parts=4, rounds=20).account(acc.Gaussian(1.0))
 
 
 @pytest.mark.parametrize(
@@ -138,11 +138,11 @@ def test_several_parts_have_no_event_of_a_round():
 )
 def test_bad_values_of_cycles_are_refused(changes, message):
     with pytest.raises(InputError, match=message):
-        CyclicPoissonSampling(**{"size": 3, "population": 10, "parts": 3, "rounds": 9, **changes})
+        CyclicPoisson(**{"size": 3, "population": 10, "parts": 3, "rounds": 9, **changes})
 
 
 def test_the_statement_says_parts_and_rate():
-    sampling = CyclicPoissonSampling(size=5, population=100, parts=4, rounds=20)
+    sampling = CyclicPoisson(size=5, population=100, parts=4, rounds=20)
     assert sampling.describe() == "cyclic Poisson, 4 random parts in turn, rate 0.2 a round of a unit's part"
     assert sampling.adjacency == "add_remove"
 
@@ -150,7 +150,7 @@ def test_the_statement_says_parts_and_rate():
 # Cohorts of units that sit out after each round.
 
 SOURCE = RandomSource.from_seed(9)
-PLAN = MinSeparationSampling(size=3, population=20, min_separation=3, max_participations=3, rounds=14)
+PLAN = MinSeparation(size=3, population=20, min_separation=3, max_participations=3, rounds=14)
 
 
 @given(
@@ -159,7 +159,7 @@ PLAN = MinSeparationSampling(size=3, population=20, min_separation=3, max_partic
 )  # fmt: skip
 def test_no_unit_is_in_more_rounds_than_promised_or_sooner(size, more, apart, cap, rounds, present, lost, seed):
     try:
-        sampling = MinSeparationSampling(
+        sampling = MinSeparation(
             size=size, population=size + more, min_separation=apart, max_participations=cap, rounds=rounds,
             availability=present, drop_out=lost,
         )  # fmt: skip
@@ -176,7 +176,7 @@ def test_everybody_would_come_sooner_without_the_limits():
 
 
 def test_cohorts_are_full_where_everybody_checks_in():
-    sampling = MinSeparationSampling(size=5, population=20, min_separation=3, max_participations=None, rounds=30)
+    sampling = MinSeparation(size=5, population=20, min_separation=3, max_participations=None, rounds=30)
     assert all(len(cohort) == 5 for cohort in drawn(sampling, SOURCE))
 
 
@@ -232,7 +232,7 @@ def test_nobody_is_chosen_twice_where_candidates_are_drawn_again():
 
 def test_histories_of_two_rounds_have_the_chances_that_were_worked_out():
     """One of three units a round, one round between, each there with probability 1/2, reports with 3/4."""
-    sampling = MinSeparationSampling(
+    sampling = MinSeparation(
         size=1, population=3, min_separation=1, max_participations=None, rounds=2, availability=0.5, drop_out=0.25
     )
     seen = Counter()
@@ -297,7 +297,7 @@ def test_what_a_sampler_remembers_is_no_part_of_it():
     assert copy.deepcopy(used) == used
 
 
-def numbers_drawn(monkeypatch, sampling: MinSeparationSampling) -> int:
+def numbers_drawn(monkeypatch, sampling: MinSeparation) -> int:
     """Words that the last of the rounds took, and units that the log was asked about."""
     count = 0
     uint64, eligible = Stream.uint64, ParticipationLog.eligible
@@ -324,7 +324,7 @@ def numbers_drawn(monkeypatch, sampling: MinSeparationSampling) -> int:
 
 @pytest.mark.parametrize("availability", [1.0, 0.1])
 def test_the_work_of_a_round_does_not_grow_with_the_population(monkeypatch, availability):
-    planned = MinSeparationSampling(
+    planned = MinSeparation(
         size=50, population=50_000, min_separation=20, max_participations=None, rounds=100, availability=availability
     )
     larger = replace(planned, population=500_000)
@@ -407,7 +407,7 @@ def test_what_was_not_planned_is_refused():
 
 
 def test_the_statement_is_the_same_whoever_is_missing():
-    sampling = MinSeparationSampling(
+    sampling = MinSeparation(
         size=100, population=539, min_separation=313, max_participations=6, rounds=2000, availability=0.2, drop_out=0.1
     )
     assert sampling.describe() == (
@@ -424,38 +424,38 @@ SHUFFLED_SOURCE = RandomSource.from_seed(5)
 
 @given(st.integers(1, 6), st.integers(0, 12), st.integers(1, 12), st.booleans(), st.integers(0, 99))
 def test_no_unit_of_shuffled_epochs_is_in_more_rounds_than_promised_or_sooner(size, more, rounds, reshuffle, seed):
-    epochs = ShuffledEpochs(size=size, population=size + more, rounds=rounds, reshuffle=reshuffle)
+    epochs = Shuffled(size=size, population=size + more, rounds=rounds, reshuffle=reshuffle)
     assert keeps_its_promise(epochs, RandomSource.from_seed(seed))
     assert all(len(batch) == size for batch in drawn(epochs, RandomSource.from_seed(seed)))
 
 
 def test_the_promise_is_no_larger_than_what_can_happen():
-    assert ShuffledEpochs(size=2, population=7, rounds=7).participation(7) == acc.Participation(
+    assert Shuffled(size=2, population=7, rounds=7).participation(7) == acc.Participation(
         rounds=7, max_participations=3, min_separation=0
     )
-    assert ShuffledEpochs(size=2, population=7, rounds=7, reshuffle=False).participation(7) == acc.Participation(
+    assert Shuffled(size=2, population=7, rounds=7, reshuffle=False).participation(7) == acc.Participation(
         rounds=7, max_participations=3, min_separation=2
     )
-    assert ShuffledEpochs(size=2, population=7, rounds=7).participation(3) == acc.Participation(
+    assert Shuffled(size=2, population=7, rounds=7).participation(3) == acc.Participation(
         rounds=3, max_participations=1, min_separation=2
     )
 
 
 def test_consecutive_rounds_happen_where_the_order_is_new():
-    epochs = ShuffledEpochs(size=1, population=3, rounds=300)
+    epochs = Shuffled(size=1, population=3, rounds=300)
     batches = np.concatenate(drawn(epochs, SHUFFLED_SOURCE))
     assert (batches[2:-1:3] == batches[3::3]).any()  # a third of 99 borders: none with probability 4e-18
 
 
 def test_an_epoch_goes_through_every_unit_once():
-    epochs = ShuffledEpochs(size=3, population=12, rounds=8)
+    epochs = Shuffled(size=3, population=12, rounds=8)
     batches = drawn(epochs, SHUFFLED_SOURCE)
     for epoch in (batches[:4], batches[4:]):
         assert sorted(np.concatenate(epoch)) == list(range(12))
 
 
 def test_other_units_are_left_out_of_each_epoch_unless_one_order_serves_all():
-    new = ShuffledEpochs(size=3, population=11, rounds=60)
+    new = Shuffled(size=3, population=11, rounds=60)
     used = [np.concatenate(drawn(new, SHUFFLED_SOURCE)[start : start + 3]) for start in range(0, 60, 3)]
     assert len({tuple(sorted(each)) for each in used}) > 1
     same = replace(new, reshuffle=False)
@@ -466,14 +466,14 @@ def test_other_units_are_left_out_of_each_epoch_unless_one_order_serves_all():
 
 @pytest.mark.parametrize("step", [0, 1])
 def test_all_batches_are_equally_likely(step):
-    epochs = ShuffledEpochs(size=2, population=5, rounds=8000)
+    epochs = Shuffled(size=2, population=5, rounds=8000)
     seen = Counter(tuple(epochs.draw(5, 2 * epoch + step, SHUFFLED_SOURCE).tolist()) for epoch in range(4000))
     assert len(seen) == 10
     assert stats.chisquare(list(seen.values())).pvalue > 1e-6  # the false alarm rate, at a fixed seed
 
 
 def test_any_order_of_asking_gives_the_same_batches():
-    epochs = ShuffledEpochs(size=3, population=11, rounds=12)
+    epochs = Shuffled(size=3, population=11, rounds=12)
     first = drawn(epochs, SHUFFLED_SOURCE)
     other = RandomSource.from_seed(6)
     assert not all(map(np.array_equal, first, drawn(epochs, other)))  # one key's order is not another's
@@ -486,12 +486,12 @@ def test_an_epoch_is_put_in_order_once(monkeypatch):
     made = []
     permutation = Stream.permutation
     monkeypatch.setattr(Stream, "permutation", lambda self, n: made.append(n) or permutation(self, n))
-    drawn(ShuffledEpochs(size=2, population=20, rounds=20), SHUFFLED_SOURCE)
+    drawn(Shuffled(size=2, population=20, rounds=20), SHUFFLED_SOURCE)
     assert made == [20, 20]
 
 
 def test_a_round_of_an_epoch_has_no_event_of_its_own():
-    epochs = ShuffledEpochs(size=2, population=10, rounds=20)
+    epochs = Shuffled(size=2, population=10, rounds=20)
     with pytest.raises(InputError, match="at most 4 of 20 rounds; account the run as a whole"):
         epochs.account(acc.Gaussian(1.0))
 
@@ -508,11 +508,11 @@ def test_a_round_of_an_epoch_has_no_event_of_its_own():
 )
 def test_bad_values_of_epochs_are_refused(changes, message):
     with pytest.raises(InputError, match=message):
-        ShuffledEpochs(**{"size": 3, "population": 10, "rounds": 9, **changes})
+        Shuffled(**{"size": 3, "population": 10, "rounds": 9, **changes})
 
 
 def test_what_was_not_planned_for_epochs_is_refused():
-    epochs = ShuffledEpochs(size=3, population=10, rounds=9)
+    epochs = Shuffled(size=3, population=10, rounds=9)
     with pytest.raises(InputError, match="planned for 10 units but 9 are present"):
         epochs.draw(9, 0, SHUFFLED_SOURCE)
     with pytest.raises(InputError, match="planned for 9 rounds, got round 10"):
@@ -522,7 +522,7 @@ def test_what_was_not_planned_for_epochs_is_refused():
 
 
 def test_the_statement_says_how_often_and_who_is_left_out():
-    epochs = ShuffledEpochs(size=3, population=11, rounds=9)
+    epochs = Shuffled(size=3, population=11, rounds=9)
     assert epochs.describe() == (
         "shuffled epochs of 3 batches of 3 of 11, a new order for each, 2 left out of each, "
         "each unit in at most 3 rounds"

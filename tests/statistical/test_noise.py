@@ -133,7 +133,14 @@ def test_the_variance_of_prefix_sums_is_what_the_strategy_predicts(name: str):
 
 # What a DP-SGD run releases has the noise that its ledger records. Seeds are fixed; false alarms are below 1e-6.
 
-FIELDS = {"steps": 1, "batch_size": 8, "learning_rate": 1.0, "clip_norm": 0.05, "seed": 7, "micro_batch": 5}
+FIELDS = {
+    "steps": 1,
+    "cohort.size": 8,
+    "server.learning_rate": 1.0,
+    "clipping.norm": 0.05,
+    "seed": 7,
+    "examples.micro_batch": 5,
+}
 
 
 def examples():
@@ -165,7 +172,7 @@ def std_is(samples: np.ndarray, std: float) -> bool:
 def test_the_noise_in_the_released_step_has_the_std_in_the_ledger(tmp_path, clipping):
     """Two runs with the same seed, with and without noise, differ by the noise alone, drawn once for all pieces."""
     for z, name in ((1.3, "noisy"), (0.0, "plain")):
-        DPSGD(noise_multiplier=z, clipping=clipping, **FIELDS).fit(network(), examples(), out=tmp_path / name)
+        DPSGD(noise=z, clipping=clipping, **FIELDS).fit(network(), examples(), out=tmp_path / name)
     noise = (released(tmp_path / "plain") - released(tmp_path / "noisy")) * 8
     entry = json.loads((tmp_path / "noisy" / "ledger.jsonl").read_text().splitlines()[0])
     assert std_is(noise, entry["noise_std"])
@@ -173,7 +180,7 @@ def test_the_noise_in_the_released_step_has_the_std_in_the_ledger(tmp_path, clip
 
 
 def test_batches_of_a_run_appear_at_the_accounted_rate():
-    plan = DPSGD(**{**FIELDS, "steps": 300}, noise_multiplier=1.0)
+    plan = DPSGD(noise=1.0, **{**FIELDS, "steps": 300})
     result = plan.fit(nn.Sequential(nn.Flatten(), nn.Linear(64, 3)), examples())
     units = sum(row["not_private"]["units"] for row in result.history)
     rate = plan.private_sum(40).event(1).sampling_rate
@@ -211,16 +218,16 @@ def test_the_noise_in_the_released_sum_has_the_std_in_the_ledger(blobs, tiny, tm
     users, model = blobs(12), tiny()
     fields = {
         "rounds": 1,
-        "clients_per_round": 4,
-        "users_per_client": users_per_client,
-        "server_learning_rate": 1.0,
-        "server_momentum": 0.0,
-        "local_epochs": 1,
+        "cohort.size": 4,
+        "cohort.users_per_client": users_per_client,
+        "server.learning_rate": 1.0,
+        "server.momentum": 0.0,
+        "client.epochs": 1,
         "seed": 7,
-        "clip_norm": 0.01,
+        "clipping.norm": 0.01,
     }
     for z, name in ((1.3, "noisy"), (0.0, "plain")):
-        FedEmb(noise_multiplier=z, **fields, **changes).fit(model, users, out=tmp_path / name)
+        FedEmb(noise=z, **fields, **changes).fit(model, users, out=tmp_path / name)
     noise = (released_vector(tmp_path / "plain") - released_vector(tmp_path / "noisy")) * 4
     entry = ledger_of(tmp_path / "noisy")[0]
     assert std_is(noise, entry["noise_std"])
@@ -231,12 +238,11 @@ def test_an_empty_cohort_releases_pure_noise_and_takes_a_step(blobs, tiny, tmp_p
     users, model = blobs(4), tiny()
     plan = FedAvg(
         rounds=3,
-        clients_per_round=2,
-        population=10**9,  # so rare that nobody takes part
-        noise_multiplier=0.8,
-        clip_norm=0.5,
-        server_learning_rate=1.0,
-        server_momentum=0.0,
+        cohort=2,
+        population=10**9,
+        noise=0.8,
+        clipping=0.5,
+        server={"learning_rate": 1.0, "momentum": 0.0},
         seed=1,
     )
     result = plan.fit(model, users, out=tmp_path / "run")
@@ -250,12 +256,12 @@ def test_an_empty_cohort_releases_pure_noise_and_takes_a_step(blobs, tiny, tmp_p
 def test_rounds_do_not_share_their_noise(blobs, tiny):
     users, model = blobs(4), tiny()
     common = {
-        "clients_per_round": 2,
+        "cohort.size": 2,
         "population": 10**9,
-        "noise_multiplier": 1.0,
-        "clip_norm": 1.0,
-        "server_learning_rate": 1.0,
-        "server_momentum": 0.0,
+        "noise.noise_multiplier": 1.0,
+        "clipping.norm": 1.0,
+        "server.learning_rate": 1.0,
+        "server.momentum": 0.0,
         "seed": 5,
     }
 
@@ -269,7 +275,7 @@ def test_rounds_do_not_share_their_noise(blobs, tiny):
 
 
 def test_cohorts_of_a_run_appear_at_the_accounted_rate(blobs, tiny):
-    plan = FedAvg(rounds=300, clients_per_round=3, noise_multiplier=1.0, seed=2, local_epochs=1, max_examples=1)
+    plan = FedAvg(rounds=300, cohort=3, noise=1.0, seed=2, client={"epochs": 1, "max_examples": 1})
     users = blobs(15)
     result = plan.fit(tiny(), users)
     units = sum(row["not_private"]["units"] for row in result.history)
@@ -279,7 +285,7 @@ def test_cohorts_of_a_run_appear_at_the_accounted_rate(blobs, tiny):
 
 
 def test_two_released_runs_share_nothing(blobs, tiny):
-    plan = FedAvg(rounds=1, clients_per_round=2, population=10**9, noise_multiplier=1.0)
+    plan = FedAvg(rounds=1, cohort=2, population=10**9, noise=1.0)
     first, second = (plan.fit(tiny(), blobs(4)) for _ in range(2))
     assert "operating system" in first.statement.noise_source
     weights = [next(iter(result.model.parameters())) for result in (first, second)]

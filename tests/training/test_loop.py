@@ -14,17 +14,15 @@ from torch import nn
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.clipping import (
-    AdaptiveClipNorm,
-    AutomaticClipNorm,
-    ClippedSum,
-    ConstantClipNorm,
-    PerLayerClipNorm,
-    QuantileRule,
+    Adaptive,
+    Automatic,
+    Flat,
+    PerLayer,
 )
 from sfumato.ledger import Ledger
-from sfumato.mechanisms.gaussian import IndependentGaussian
+from sfumato.mechanisms import Gaussian
 from sfumato.runs import Facts, Run
-from sfumato.sampling import FixedSizeSampling, OwnClients, PoissonSampling, VirtualClients
+from sfumato.sampling import FixedSize, OwnClients, Poisson
 from sfumato.training import Cadence, Contribution, Loop, Optimizer, PrivateSum, Server, Trainable
 
 # A mechanism whose rounds share noise, so that they cost something together only.
@@ -34,7 +32,7 @@ class Drifting:
     """The noise of a round is a part of what was drawn so far: one Gaussian release of the whole run."""
 
     stream: ClassVar[bool] = True
-    noise_multiplier = 1.5
+    noise_multiplier = multiplier = 1.5
 
     def __init__(self) -> None:
         self.drawn: torch.Tensor | None = None
@@ -99,9 +97,9 @@ class Rows(Contribution):
         self._rows = torch.from_numpy(np.random.default_rng(0).normal(size=(UNITS, 6)).astype(np.float32))
         self._added = added
 
-    def clipped_sum(self, theta, cohort, round, bound, clip_norm, source, out):
-        share = ClippedSum(bound, clip_norm, self.trained.layout, out=out)
-        share.add_rows(self._rows[cohort.units])
+    def clipped_sum(self, context):
+        share = context.new_sum(self.trained.layout)
+        share.add_rows(self._rows[context.cohort.units])
         return share
 
     def after_noise(self, mean, round, source) -> None:
@@ -113,9 +111,9 @@ class Rows(Contribution):
 
 def rounds_of(mechanism, **changes) -> PrivateSum:
     parts = {
-        "sampler": PoissonSampling(sampling_rate=0.3, population=UNITS),
+        "sampler": Poisson(size=round(0.3 * UNITS), population=UNITS),
         "grouping": OwnClients(clients=6),
-        "bound": ConstantClipNorm(clip_norm=1.0),
+        "bound": Flat(norm=1.0),
         "mechanism": mechanism,
         "rounds": ROUNDS,
     }
@@ -171,7 +169,7 @@ MECHANISMS = ["independent", "a stream"]
 @pytest.fixture
 def mechanism(request, drifting):
     """A new one each time: a stream has a state of its own."""
-    return (lambda: IndependentGaussian(noise_multiplier=1.0)) if request.param == "independent" else drifting
+    return (lambda: Gaussian(noise_multiplier=1.0)) if request.param == "independent" else drifting
 
 
 @pytest.mark.parametrize("mechanism", MECHANISMS, indirect=True)
@@ -192,14 +190,14 @@ def test_a_released_run_that_was_killed_after_its_loop_draws_its_votes_from_the_
     with pytest.raises(Killed):
         go(
             tmp_path / "one",
-            rounds_of(IndependentGaussian(noise_multiplier=1.0)),
+            rounds_of(Gaussian(noise_multiplier=1.0)),
             votes=True,
             dies_at=dies_at,
             seed=None,
         )
     shutil.copytree(tmp_path / "one", tmp_path / "two")
     for name in ("one", "two", "two"):  # and a run that is finished stays as it is
-        go(tmp_path / name, rounds_of(IndependentGaussian(noise_multiplier=1.0)), votes=True, resume=True, seed=None)
+        go(tmp_path / name, rounds_of(Gaussian(noise_multiplier=1.0)), votes=True, resume=True, seed=None)
     assert_same(tmp_path / "one", tmp_path / "two")
 
 
@@ -215,11 +213,11 @@ def test_a_stream_is_one_line_of_the_ledger_which_is_there_before_the_first_rele
 
 @pytest.mark.parametrize(
     "bound",
-    [ConstantClipNorm(clip_norm=1.0), AdaptiveClipNorm(initial=1.0, rule=QuantileRule(quantile=0.5, rounds=3))],
+    [Flat(norm=1.0), Adaptive(norm=1.0, quantile=0.5, rounds=3)],
     ids=["flat", "adaptive"],
 )
 def test_independent_rounds_are_a_line_each_and_what_ran_is_what_the_sum_says(tmp_path, bound):
-    private_sum = rounds_of(IndependentGaussian(noise_multiplier=1.0), bound=bound)
+    private_sum = rounds_of(Gaussian(noise_multiplier=1.0), bound=bound)
     go(tmp_path / "run", private_sum)
     ledger = Ledger.read(tmp_path / "run" / "ledger.jsonl")
     assert ledger.event("") == private_sum.event(ROUNDS)
@@ -227,14 +225,14 @@ def test_independent_rounds_are_a_line_each_and_what_ran_is_what_the_sum_says(tm
 
 
 def test_what_follows_from_the_noisy_mean_is_added_to_it(tmp_path):
-    quiet = rounds_of(IndependentGaussian(noise_multiplier=1.0), rounds=1)
+    quiet = rounds_of(Gaussian(noise_multiplier=1.0), rounds=1)
     plain, shifted = (go(None, quiet, added=added)[0] for added in (0.0, 2.0))
     torch.testing.assert_close(plain - shifted, torch.full((6,), 2.0))
 
 
 def test_a_round_is_the_clipped_sum_of_the_cohort_and_noise_over_the_planned_number():
     """Written out by hand for one round."""
-    private_sum = rounds_of(IndependentGaussian(noise_multiplier=1.0), rounds=1)
+    private_sum = rounds_of(Gaussian(noise_multiplier=1.0), rounds=1)
     theta, _, run = go(None, private_sum)
     rows = Rows()._rows[private_sum.sampler.draw(UNITS, 0, run.source)].double()
     clipped = (rows / rows.norm(dim=1, keepdim=True).clamp(min=1.0)).sum(dim=0)
@@ -246,7 +244,7 @@ def test_one_run_does_not_hold_two_loops_which_would_share_their_noise():
     contribution = Rows()
     theta = contribution.trained.initial.clone()
     server = Server(Optimizer(learning_rate=1.0), contribution.trained.views(theta))
-    parts = rounds_of(IndependentGaussian(noise_multiplier=1.0))
+    parts = rounds_of(Gaussian(noise_multiplier=1.0))
     with Run.open(None, plan={"plan": "rows"}) as run:
         Loop(private_sum=parts, contribution=contribution, server=server, theta=theta, run=run, phase="first")
         for phase in ("first", None):
@@ -260,7 +258,7 @@ def test_one_run_does_not_hold_two_loops_which_would_share_their_noise():
 
 def test_loops_of_two_phases_draw_cohorts_and_noise_of_their_own():
     """They begin alike, so that nothing but the phase tells them apart; what the first adds, the second must not."""
-    parts, found = rounds_of(IndependentGaussian(noise_multiplier=1.0), rounds=3), []
+    parts, found = rounds_of(Gaussian(noise_multiplier=1.0), rounds=3), []
     with Run.open(None, plan={"plan": "rows"}, seed=1) as run:
         for phase in ("first", "second"):
             contribution = Rows()
@@ -290,7 +288,7 @@ def test_votes_after_a_loop_that_was_stopped_stay_paid_and_stay_as_they_were(tmp
         contribution = Rows()
         theta = contribution.trained.initial.clone()
         server = Server(Optimizer(learning_rate=1.0), contribution.trained.views(theta))
-        parts = rounds_of(IndependentGaussian(noise_multiplier=1.0))
+        parts = rounds_of(Gaussian(noise_multiplier=1.0))
         with Run.open(tmp_path / "run", plan={"plan": "rows"}, resume=not stop) as run:
             loop = Loop(private_sum=parts, contribution=contribution, server=server, theta=theta, run=run)
             if not stop:
@@ -313,42 +311,41 @@ def test_votes_after_a_loop_that_was_stopped_stay_paid_and_stay_as_they_were(tmp
 
 # The private sum: what is recorded round by round, what a whole run costs, and what runs are one and the same.
 
-POISSON = PoissonSampling(sampling_rate=0.1, population=100)
-FIXED = FixedSizeSampling(size=10, population=100)
+POISSON = Poisson(size=10, population=100)
+FIXED = FixedSize(size=10, population=100)
+GROUPED = [kind(size=5, users_per_client=2, population=100) for kind in (Poisson, FixedSize)]
 
 
 def private_sum(**changes) -> PrivateSum:
     parts = {
         "sampler": POISSON,
-        "grouping": OwnClients(clients=10),
-        "bound": ConstantClipNorm(clip_norm=1.0),
-        "mechanism": IndependentGaussian(noise_multiplier=1.1),
+        "bound": Flat(norm=1.0),
+        "mechanism": Gaussian(noise_multiplier=1.1),
         "rounds": 6,
     }
     return PrivateSum(**{**parts, **changes})
 
 
-def adaptive(**changes) -> AdaptiveClipNorm:
-    return AdaptiveClipNorm(initial=1.0, rule=QuantileRule(quantile=0.5, **changes))
+def adaptive(**changes) -> Adaptive:
+    return Adaptive(norm=1.0, quantile=0.5, **changes)
 
 
 BOUNDS = {
-    "flat": ConstantClipNorm(clip_norm=0.3),
-    "per layer": PerLayerClipNorm(clip_norm=0.3),
-    "automatic": AutomaticClipNorm(clip_norm=0.3),
+    "flat": Flat(norm=0.3),
+    "per layer": PerLayer(norm=0.3),
+    "automatic": Automatic(norm=0.3),
     "adaptive": adaptive(count_noise=0.8),
-    "adaptive for four rounds": adaptive(rounds=4),
+    "adaptive for four rounds": adaptive(adapted_rounds=4),
 }
 
 
 @pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)
-@pytest.mark.parametrize("grouping", [OwnClients(clients=10), VirtualClients(clients=5)], ids=["own", "virtual"])
-@pytest.mark.parametrize("sampler", [POISSON, FIXED], ids=["poisson", "fixed"])
+@pytest.mark.parametrize(
+    "sampler", [POISSON, FIXED, *GROUPED], ids=["poisson", "fixed", "poisson, virtual", "fixed, virtual"]
+)
 @pytest.mark.parametrize("noise", [0.0, 1.1])
-def test_entries_of_independent_rounds_compose_to_the_event_of_the_run(bound, grouping, sampler, noise):
-    rounds = private_sum(
-        bound=bound, grouping=grouping, sampler=sampler, mechanism=IndependentGaussian(noise_multiplier=noise)
-    )
+def test_entries_of_independent_rounds_compose_to_the_event_of_the_run(bound, sampler, noise):
+    rounds = private_sum(bound=bound, sampler=sampler, mechanism=Gaussian(noise_multiplier=noise))
     for count in (1, 4, 6):
         spent: dict[acc.Event, int] = {}
         for index in range(count):
@@ -360,19 +357,17 @@ def test_entries_of_independent_rounds_compose_to_the_event_of_the_run(bound, gr
 
 @pytest.mark.parametrize("bound", BOUNDS.values(), ids=BOUNDS)
 @pytest.mark.parametrize(
-    ("grouping", "sampler", "single"),
+    ("sampler", "single"),
     [
-        (OwnClients(clients=10), POISSON, acc.Gaussian(1.1)),
-        (VirtualClients(clients=5), POISSON, acc.Gaussian(0.55)),
-        (OwnClients(clients=10), FIXED, acc.Gaussian(1.1)),  # accountants double it for "replace" themselves
-        (VirtualClients(clients=5), FIXED, acc.Gaussian(1.1)),
+        (POISSON, acc.Gaussian(1.1)),
+        (GROUPED[0], acc.Gaussian(0.55)),
+        (FIXED, acc.Gaussian(1.1)),  # accountants double it for "replace" themselves
+        (GROUPED[1], acc.Gaussian(1.1)),
     ],
     ids=["own, poisson", "virtual, poisson", "own, fixed", "virtual, fixed"],
 )
-def test_a_round_costs_its_multiplier_whatever_the_bound_and_whether_a_count_shares_it(
-    bound, grouping, sampler, single
-):
-    rounds = private_sum(bound=bound, grouping=grouping, sampler=sampler)
+def test_a_round_costs_its_multiplier_whatever_the_bound_and_whether_a_count_shares_it(bound, sampler, single):
+    rounds = private_sum(bound=bound, sampler=sampler)
     expected = acc.guarantee(sampler.account(single), sampler.adjacency).epsilon(1e-6)
     assert acc.guarantee(rounds.entry(0), sampler.adjacency).epsilon(1e-6) == pytest.approx(expected, rel=1e-6)
 
@@ -382,7 +377,7 @@ def test_sum_and_count_together_are_one_gaussian_of_the_rounds_multiplier(noise,
     """Andrew et al. 2021, Theorem 1, with independent arithmetic: multipliers add up as inverse squares."""
     if count_noise <= 0.5 * noise * 1.01:
         return
-    rounds = private_sum(bound=adaptive(count_noise=count_noise), mechanism=IndependentGaussian(noise_multiplier=noise))
+    rounds = private_sum(bound=adaptive(count_noise=count_noise), mechanism=Gaussian(noise_multiplier=noise))
     on_sum, on_count = rounds.sum_mechanism(0).noise_multiplier, rounds.count_mechanism().noise_multiplier
     assert on_count == pytest.approx(2 * count_noise)
     assert on_sum**-2 + on_count**-2 == pytest.approx(noise**-2)
@@ -390,7 +385,7 @@ def test_sum_and_count_together_are_one_gaussian_of_the_rounds_multiplier(noise,
 
 
 def test_a_round_after_the_last_count_gives_all_of_its_budget_to_the_sum():
-    rounds = private_sum(bound=adaptive(rounds=2))
+    rounds = private_sum(bound=adaptive(adapted_rounds=2))
     assert [rounds.counts(index) for index in range(4)] == [True, True, False, False]
     assert rounds.sum_mechanism(1).noise_multiplier > 1.1
     assert rounds.sum_mechanism(2) == rounds.mechanism
@@ -399,7 +394,7 @@ def test_a_round_after_the_last_count_gives_all_of_its_budget_to_the_sum():
 
 
 def test_what_the_ledger_keeps_beside_the_event_follows_from_the_parts():
-    rounds = private_sum(grouping=VirtualClients(clients=5), bound=BOUNDS["per layer"])
+    rounds = private_sum(sampler=GROUPED[0], bound=BOUNDS["per layer"])
     assert rounds.record(3, 0.3) == {
         "round": 4,
         "clip_norm": 0.3,
@@ -407,12 +402,12 @@ def test_what_the_ledger_keeps_beside_the_event_follows_from_the_parts():
         "noise_std": pytest.approx(0.33),
         "denominator": 5,
     }
-    plain = private_sum(bound=ConstantClipNorm(clip_norm=None), mechanism=IndependentGaussian(noise_multiplier=0.0))
+    plain = private_sum(bound=Flat(norm=None), mechanism=Gaussian(noise_multiplier=0.0))
     assert (plain.record(0, None)["sensitivity"], plain.record(0, None)["noise_std"]) == (None, 0.0)
 
 
 def test_a_contributor_costs_half_of_what_a_user_in_a_virtual_client_costs():
-    rounds = private_sum(grouping=VirtualClients(clients=5))
+    rounds = private_sum(sampler=GROUPED[0])
     assert rounds.contributor_event(6) == acc.Gaussian(1.1).poisson(0.1) * 6
     assert rounds.event(6) == acc.Gaussian(0.55).poisson(0.1) * 6
 
@@ -439,7 +434,7 @@ def test_a_sampler_that_nothing_is_proven_for_is_refused_when_the_parts_meet(dri
 
 def test_noise_without_a_bound_is_no_private_sum():
     with pytest.raises(InputError, match="needs a clip_norm: noise on an unbounded sum protects nobody"):
-        private_sum(bound=ConstantClipNorm(clip_norm=None))
+        private_sum(bound=Flat(norm=None))
 
 
 def test_a_count_that_leaves_nothing_for_the_sum_is_no_private_sum():

@@ -11,10 +11,10 @@ from torch import nn
 from sfumato import accounting as acc
 from sfumato import data
 from sfumato.central import DPSGD
-from sfumato.clipping import ConstantClipNorm
+from sfumato.clipping import Flat
 from sfumato.federated import FedAvg
-from sfumato.mechanisms.gaussian import IndependentGaussian
-from sfumato.sampling import OwnClients, PoissonSampling
+from sfumato.mechanisms import Gaussian
+from sfumato.sampling import Poisson
 from sfumato.training import PrivateSum
 from sfumato.training.monitoring import (
     CostSoFar,
@@ -34,9 +34,8 @@ DELTA = 1e-5
 
 def rounds_of(mechanism, rounds: int) -> PrivateSum:
     return PrivateSum(
-        sampler=PoissonSampling(sampling_rate=0.05, population=200),
-        grouping=OwnClients(clients=10),
-        bound=ConstantClipNorm(clip_norm=1.0),
+        sampler=Poisson(size=10, population=200),
+        bound=Flat(norm=1.0),
         mechanism=mechanism,
         rounds=rounds,
     )
@@ -44,7 +43,7 @@ def rounds_of(mechanism, rounds: int) -> PrivateSum:
 
 @pytest.mark.parametrize("rounds", [5, 300, 2000])
 def test_what_is_told_rises_to_what_was_planned_and_covers_each_round(rounds):
-    parts = rounds_of(IndependentGaussian(noise_multiplier=1.0), rounds)
+    parts = rounds_of(Gaussian(noise_multiplier=1.0), rounds)
     cost = CostSoFar(parts, DELTA)
     told = [cost.after(n) for n in range(1, rounds + 1)]
     assert told == sorted(told)
@@ -58,7 +57,7 @@ def test_what_is_told_rises_to_what_was_planned_and_covers_each_round(rounds):
 
 
 def test_what_was_released_before_counts():
-    parts, before = rounds_of(IndependentGaussian(noise_multiplier=1.0), 20), acc.Gaussian(2.0)
+    parts, before = rounds_of(Gaussian(noise_multiplier=1.0), 20), acc.Gaussian(2.0)
     alone, together = CostSoFar(parts, DELTA), CostSoFar(parts, DELTA, before)
     assert together.after(1) > max(alone.after(1), acc.guarantee(before).epsilon(DELTA))
     assert together.planned > alone.planned
@@ -75,13 +74,13 @@ def test_a_stream_costs_what_all_of_it_costs_from_its_first_round_on(drifting):
 
 
 def test_without_noise_there_is_nothing_to_tell():
-    cost = CostSoFar(rounds_of(IndependentGaussian(noise_multiplier=0.0), 6), DELTA)
+    cost = CostSoFar(rounds_of(Gaussian(noise_multiplier=0.0), 6), DELTA)
     assert cost.planned is None
     assert cost.after(3) is None
 
 
 def test_the_rounds_of_a_calibrated_plan_never_pass_its_budget():
-    plan = FedAvg(rounds=30, clients_per_round=8).calibrate(epsilon=8.0, delta=1e-4, population=64)
+    plan = FedAvg(rounds=30, cohort=8).calibrate(epsilon=8.0, delta=1e-4, population=64)
     cost = CostSoFar(plan.private_sum(64), 1e-4)
     assert cost.planned <= 8.0 + 1e-7
     assert max(cost.after(n) for n in range(1, 31)) <= cost.planned
@@ -181,8 +180,8 @@ def users() -> data.UserDataset:
 def fit(learning_rate: float, rounds: int = 6):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(FEATURES, 8), nn.ReLU(), nn.Linear(8, CLASSES))
-    fields = {"clients_per_round": 4, "batch_size": 2, "noise_multiplier": 0.5, "seed": 1}
-    plan = FedAvg(rounds=rounds, learning_rate=learning_rate, **fields)
+    fields = {"cohort.size": 4, "client.batch_size": 2, "noise.noise_multiplier": 0.5, "seed": 1}
+    plan = FedAvg(rounds=rounds, client={"learning_rate": learning_rate}, **fields)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = plan.fit(model, users())
@@ -245,7 +244,7 @@ def test_a_run_of_dpsgd_tells_of_one_wild_record_while_it_runs(where, wrong):
         return found * torch.where(scores.detach().abs().amax(dim=1) > 50, wrong, 1.0) if where == "loss" else found
 
     torch.manual_seed(0)
-    plan = DPSGD(steps=4, batch_size=24, noise_multiplier=1.0, learning_rate=1e-3, seed=1)
+    plan = DPSGD(steps=4, cohort=24, noise=1.0, server={"learning_rate": 1e-3}, seed=1)
     records = data.examples_from_arrays(inputs, np.arange(24) % CLASSES, num_classes=CLASSES)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

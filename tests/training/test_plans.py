@@ -13,12 +13,12 @@ from sfumato.federated import FedAvg, FedEmb, FedSGD
 from sfumato.training import Server
 
 PLANS = {
-    "dpsgd": lambda **more: DPSGD(**{"steps": 40, "batch_size": 10, **more}),
-    "fedavg": lambda **more: FedAvg(**{"rounds": 40, "clients_per_round": 10, **more}),
-    "fedsgd": lambda **more: FedSGD(**{"rounds": 40, "clients_per_round": 10, **more}),
-    "fedemb": lambda **more: FedEmb(**{"rounds": 40, "clients_per_round": 5, "users_per_client": 2, **more}),
+    "dpsgd": lambda **more: DPSGD(**{"steps": 40, "cohort.size": 10, **more}),
+    "fedavg": lambda **more: FedAvg(**{"rounds": 40, "cohort.size": 10, **more}),
+    "fedsgd": lambda **more: FedSGD(**{"rounds": 40, "cohort.size": 10, **more}),
+    "fedemb": lambda **more: FedEmb(**{"rounds": 40, "cohort.size": 5, "cohort.users_per_client": 2, **more}),
 }
-SEPARATED = {"sampling": "min_separation", "min_separation": 9, "max_participations": 3}
+SEPARATED = {"cohort": "min_separation", "cohort.min_separation": 9, "cohort.max_participations": 3}
 NOISES = ("gaussian", "tree", "banded", "blt", "bisr")
 
 
@@ -45,7 +45,7 @@ def test_what_was_optimised_stands_in_the_plan_and_is_what_runs(noise):
 
 
 def test_coefficients_of_ones_own_are_taken_as_they_are():
-    settings = {"noise_multiplier": 3.0, **SEPARATED}
+    settings = {"noise.noise_multiplier": 3.0, **SEPARATED}
     banded = PLANS["dpsgd"](noise="banded", coefficients=(1.0, 0.5, 0.25), **settings)
     assert banded.strategy_for(200) == BandedToeplitz((1.0, 0.5, 0.25))
     blt = PLANS["dpsgd"](noise="blt", coefficients=(0.3, 0.2, 0.9, 0.5), **settings)
@@ -59,19 +59,25 @@ def test_coefficients_of_ones_own_are_taken_as_they_are():
     ("fields", "message"),
     [
         ({"noise": "trees"}, "noise must be one of"),
-        ({"sampling": "epochs"}, "sampling must be one of"),
+        ({"cohort": "epochs"}, "sampling must be one of"),
         ({"noise": "tree"}, "noise=tree needs sampling that limits how often a unit takes part, got sampling=poisson"),
         ({"noise": "blt", "sampling": "fixed"}, "noise=blt needs sampling that limits .* got sampling=fixed"),
         ({"noise": "tree", "bands": 3}, "bands is for noise=banded or bisr, got noise=tree"),
         ({"noise": "gaussian", "tree_restart": 3}, "tree_restart is for noise=tree, got noise=gaussian"),
-        ({"min_separation": 3}, "min_separation is for sampling=min_separation, got sampling=poisson"),
-        ({"sampling": "shuffled", "drop_out": 0.1}, "drop_out is for sampling=min_separation, got sampling=shuffled"),
-        ({**SEPARATED, "drop_out": 1.0}, r"drop_out must be .*\[0, 1\), got 1"),
-        ({**SEPARATED, "availability": 0.0}, r"availability must be .*\(0, 1\], got 0"),
-        ({**SEPARATED, "min_separation": -1}, "min_separation must be a whole number >= 0, got -1"),
-        ({**SEPARATED, "max_participations": 0}, "max_participations must be a whole number >= 1, got 0"),
-        ({**SEPARATED, "max_participations": 5}, "max_participations must be <= 4, got 5: no more fit into 40 rounds"),
-        ({"sampling": "min_separation", "min_separation": 25}, "cohorts of 10 cannot be kept full"),
+        ({"cohort.min_separation": 3}, "min_separation is for sampling=min_separation, got sampling=poisson"),
+        (
+            {"cohort": "shuffled", "cohort.drop_out": 0.1},
+            "drop_out is for sampling=min_separation, got sampling=shuffled",
+        ),
+        ({**SEPARATED, "cohort.drop_out": 1.0}, r"drop_out must be .*\[0, 1\), got 1"),
+        ({**SEPARATED, "cohort.availability": 0.0}, r"availability must be .*\(0, 1\], got 0"),
+        ({**SEPARATED, "cohort.min_separation": -1}, "min_separation must be a whole number >= 0, got -1"),
+        ({**SEPARATED, "cohort.max_participations": 0}, "max_participations must be a whole number >= 1, got 0"),
+        (
+            {**SEPARATED, "cohort.max_participations": 5},
+            "max_participations must be <= 4, got 5: no more fit into 40 rounds",
+        ),
+        ({"cohort": "min_separation", "cohort.min_separation": 25}, "cohorts of 10 cannot be kept full"),
         ({**SEPARATED, "noise": "tree", "tree_restart": 40}, "tree_restart=40 comes after the last of 40 rounds"),
         ({**SEPARATED, "noise": "tree", "tree_restart": 2.5}, "tree_restart must be a whole number >= 1, got 2.5"),
         ({**SEPARATED, "noise": "tree", "tree_completion": True}, "tree_completion needs tree_restart"),
@@ -94,7 +100,7 @@ def test_coefficients_of_ones_own_are_taken_as_they_are():
 )
 def test_what_does_not_fit_is_refused_by_name(fields, message):
     with pytest.raises(InputError, match=message):
-        PLANS["fedavg"](**{"noise_multiplier": 3.0, **fields}).private_sum(200)
+        PLANS["fedavg"](**{"noise.noise_multiplier": 3.0, **fields}).private_sum(200)
 
 
 def test_momentum_of_one_is_refused():
@@ -140,12 +146,8 @@ def test_the_production_run_of_the_announcement():
     """McMahan and Thakurta 2022: z = 7, 2,000 rounds, at most 6 of them with one user, 313 or more between two."""
     plan = FedAvg(
         rounds=2000,
-        clients_per_round=6500,
-        noise="tree",
-        noise_multiplier=7.0,
-        sampling="min_separation",
-        min_separation=313,
-        max_participations=6,
+        cohort={"size": 6500, "kind": "min_separation", "min_separation": 313, "max_participations": 6},
+        noise={"kind": "tree", "noise_multiplier": 7.0},
     )
     cost = acc.guarantee(plan.private_sum(4_000_000).event(2000), adjacency="zero_out")
     assert round(cost.rho(), 2) == 0.81
@@ -161,11 +163,11 @@ def test_people_who_are_missing_change_no_cost():
 
 
 def test_people_who_are_missing_leave_the_statement_as_it_is_to_the_byte(blobs, tiny, tmp_path):
-    fields = {"rounds": 6, "clients_per_round": 4, "noise": "tree", "noise_multiplier": 2.0, "seed": 3}
-    limits = {"sampling": "min_separation", "min_separation": 2, "max_participations": 2}
+    fields = {"rounds": 6, "cohort.size": 4, "noise": "tree", "noise.noise_multiplier": 2.0, "seed": 3}
+    limits = {"cohort": "min_separation", "cohort.min_separation": 2, "cohort.max_participations": 2}
     users, took_part = blobs(12), []
     for missing, name in ((None, "all"), (0.6, "some")):
-        plan = FedAvg(**fields, **limits, drop_out=missing)
+        plan = FedAvg(cohort={"drop_out": missing}, **fields, **limits)
         result = plan.fit(tiny(), users, out=tmp_path / name)
         took_part.append([row["not_private"]["units"] for row in result.history])
     assert sum(took_part[1]) < sum(took_part[0]) == 24
@@ -177,7 +179,7 @@ def test_the_server_forgets_its_momentum_when_a_new_tree_begins(blobs, tiny, mon
     forgotten = []
     monkeypatch.setattr(Server, "restart", lambda server: forgotten.append(server))
     plan = FedAvg(
-        rounds=5, clients_per_round=4, noise="tree", tree_restart=2, noise_multiplier=1.0, sampling="shuffled"
+        rounds=5, cohort={"size": 4, "kind": "shuffled"}, noise={"kind": "tree", "restart": 2, "noise_multiplier": 1.0}
     )
     plan.fit(tiny(), blobs(12))
     assert len(forgotten) == 2

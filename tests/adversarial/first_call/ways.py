@@ -28,10 +28,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from adversarial.first_call import loops, models  # noqa: F401  # they register specimens
 from adversarial.first_call.specimen import FEATURES, SPECIMENS, Code, Specimen, Turn
 from adversarial.specimens import CLASSES
+from fitting import fit_plan
 from sfumato import data
 from sfumato._check import InputError
 from sfumato.central import DPSGD
 from sfumato.federated import FedAvg, FedEmb, FedRecon, FedSGD
+from sfumato.training import RunOptions
 from sfumato.voting import AEDPFL, KNNDPFL, ClearTally
 
 COUNT, USERS, EACH, AGENTS = 24, 10, 4, 8
@@ -113,11 +115,11 @@ def dpsgd(specimen: Specimen, setting: Setting) -> DPSGD:
     count = setting.units or COUNT
     plan = DPSGD(
         steps=specimen.steps,
-        batch_size=count,
+        cohort=count,
         population=count,
-        micro_batch=specimen.micro_batch or count,
-        clip_norm=CLIP,
-        noise_multiplier=0.0,
+        examples={"micro_batch": specimen.micro_batch or count},
+        clipping=CLIP,
+        noise=0.0,
         seed=setting.seed,
     )
     return _calibrated(plan, setting, count)
@@ -133,7 +135,9 @@ def fit(specimen: Specimen, code: Code, setting: Setting, **options: Any) -> nn.
     values, labels = examples(setting)
     records = data.examples_from_arrays(values, labels, num_classes=CLASSES)
     plan = dpsgd(specimen, setting)
-    return plan.fit(code.model, records, loss=code.loss, server_optimizer=setting.optimizer, **options).model
+    return fit_plan(
+        plan, code.model, records, loss=code.loss, options=RunOptions(optimizer=setting.optimizer), **options
+    ).model
 
 
 def frozen(specimen: Specimen, code: Code, setting: Setting) -> nn.Module:
@@ -212,14 +216,20 @@ class WithOwn(nn.Module):
         return self.inner(values) + self.own
 
 
-_RECON: dict[str, Any] = {"loss": "cross_entropy", "local_parameters": "own", "support_order": "first"}
+_RECON: dict[str, Any] = {
+    "client.loss": "cross_entropy",
+    "client.local.parameters": "own",
+    "client.local.support_order": "first",
+}
 PLANS: dict[str, Callable[..., Any]] = {
-    "fedavg": lambda **fields: FedAvg(batch_size=None, learning_rate=0.5, **fields),
-    "fedavg at once": lambda **fields: FedAvg(batch_size=None, learning_rate=0.5, clients_at_once=4, **fields),
+    "fedavg": lambda **fields: FedAvg(client={"batch_size": None, "learning_rate": 0.5}, **fields),
+    "fedavg at once": lambda **fields: FedAvg(
+        client={"batch_size": None, "learning_rate": 0.5, "at_once": 4}, **fields
+    ),
     "fedsgd": FedSGD,
-    "fedemb": lambda **fields: FedEmb(batch_size=2, users_per_client=1, **fields),
-    "fedrecon": lambda **fields: FedRecon(batch_size=2, clients_at_once=1, **_RECON, **fields),
-    "fedrecon at once": lambda **fields: FedRecon(batch_size=2, clients_at_once=4, **_RECON, **fields),
+    "fedemb": lambda **fields: FedEmb(client={"batch_size": 2}, cohort={"users_per_client": 1}, **fields),
+    "fedrecon": lambda **fields: FedRecon(client={"batch_size": 2, "at_once": 1}, **_RECON, **fields),
+    "fedrecon at once": lambda **fields: FedRecon(client={"batch_size": 2, "at_once": 4}, **_RECON, **fields),
 }
 
 
@@ -236,7 +246,7 @@ def federated(way: str) -> Run:
         )
         model = WithOwn(code.model) if way.startswith("fedrecon") else code.model
         plan = _calibrated(plan, setting, count)
-        return plan.fit(model, users(setting, count), server_optimizer=setting.optimizer).model
+        return plan.fit(model, users(setting, count), options=RunOptions(optimizer=setting.optimizer)).model
 
     return run
 

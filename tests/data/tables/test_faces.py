@@ -28,10 +28,9 @@ def test_faces_of_a_parquet_file_are_people_to_train_on(shared: Path, tmp_path: 
     some = people.subset(np.flatnonzero(people.sizes == 5)[:12]).compact_labels()
     plan = FedEmb(
         rounds=2,
-        clients_per_round=2,
-        users_per_client=3,
-        noise_multiplier=1.0,
-        local_epochs=1,
+        cohort={"size": 2, "users_per_client": 3},
+        noise=1.0,
+        client={"epochs": 1},
         seed=1,
     )
     result = plan.fit(models.lenet(embedding_dim=8, in_channels=3), some, out=tmp_path / "run")
