@@ -19,7 +19,7 @@ from torch import nn
 from sfumato._files import write_json
 from sfumato.data import UserDataset
 from sfumato.federated import Verification
-from sfumato.training import RunOptions, TrainingPlan
+from sfumato.training import Plan, RunOptions
 
 FAR = 1e-3
 
@@ -39,7 +39,7 @@ class Choice:
     folder: Path
     data: Callable[[], tuple[UserDataset, UserDataset]]
     model: Callable[[], nn.Module]
-    candidates: Mapping[str, TrainingPlan]
+    candidates: Mapping[str, Plan]
     negatives: Callable[[], UserDataset] | None = None
 
 
@@ -87,7 +87,7 @@ def run(choice: Choice, name: str, seed: int, train: UserDataset, validation: Us
     return {"candidate": name, "seed": seed, "untrained": before, "trained": after}
 
 
-def negatives_for(plan: TrainingPlan, negatives: Callable[[], UserDataset] | None) -> UserDataset | None:
+def negatives_for(plan: Plan, negatives: Callable[[], UserDataset] | None) -> UserDataset | None:
     """The public data set, for a plan that draws from it."""
     return negatives() if negatives is not None and getattr(plan, "negatives_per_client", 0) else None
 

@@ -16,13 +16,13 @@ from typing import Any
 from sfumato._files import write_json
 from sfumato.accounting import guarantee
 from sfumato.sampling import VirtualClients
-from sfumato.training import PrivatePlan
+from sfumato.training import Plan
 
 RECIPES = Path(__file__).resolve().parent
 SAME = 1e-9  # relative: round-off of another processor
 
 
-def costs(plan: PrivatePlan, population: int, delta: float) -> dict[str, float | None]:
+def costs(plan: Plan, population: int, delta: float) -> dict[str, float | None]:
     """ε for one user, and for a whole virtual client as the paper counts; None where that is not another one."""
     parts = plan.for_population(population).private_sum(population)
     user = guarantee(parts.event(parts.rounds), parts.sampler.adjacency).epsilon(delta)

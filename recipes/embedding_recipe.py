@@ -19,12 +19,12 @@ from torch import nn
 from sfumato._files import read_json
 from sfumato.data import UserDataset
 from sfumato.federated import FedAvg, FedEmb, Verification
-from sfumato.training import PrivatePlan, RunOptions, TrainingPlan
+from sfumato.training import Plan, RunOptions
 
 FAR = 1e-3
 
 
-def briefly(plan: TrainingPlan) -> TrainingPlan:
+def briefly(plan: Plan) -> Plan:
     """Two rounds with few users, to see that it runs."""
     fewer: dict[str, Any] = {"cohort.size": 4} if isinstance(plan, FedEmb | FedAvg) else {}
     return dataclasses.replace(plan, rounds=2, **fewer)
@@ -50,8 +50,8 @@ class Recipe:
     dataset: str
     data: Callable[[Path | None], tuple[UserDataset, UserDataset]]
     model: Callable[[], nn.Module]
-    plans: dict[str, TrainingPlan]
-    quick: Callable[[TrainingPlan], TrainingPlan] = briefly
+    plans: dict[str, Plan]
+    quick: Callable[[Plan], Plan] = briefly
     needs_data: bool = False
     negatives: Callable[[], UserDataset] | None = None
     lone: tuple[str, ...] = ()
@@ -75,7 +75,7 @@ def cell(recipe: Recipe, method: str, seed: int, folder: Path, quick: bool, data
     if quick:
         plan = recipe.quick(plan)
     train, test = recipe.data(data)
-    if isinstance(plan, PrivatePlan):  # as the papers choose it
+    if isinstance(plan, Plan):  # as the papers choose it
         plan = dataclasses.replace(plan, delta=plan.public_population(train) ** -1.1)
     torch.manual_seed(seed)
     dataclasses.replace(plan, seed=seed).fit(

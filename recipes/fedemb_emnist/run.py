@@ -10,7 +10,7 @@ from embedding_recipe import Recipe, main
 from sfumato import models
 from sfumato.data import UserDataset, emnist_leaf, emnist_tff
 from sfumato.federated import Centralized, FedAvg, FedEmb
-from sfumato.training import TrainingPlan
+from sfumato.training import Plan
 
 NOISE = 0.62
 # Xu et al. 2022: K=32 virtual clients of m=8 writers, 200 rounds, 8 local epochs of at most 2,048 examples.
@@ -30,7 +30,7 @@ FEDEMB = FedEmb(
     noise=0,
 )
 FEDAVG = FedAvg(**{field.name: getattr(FEDEMB, field.name) for field in dataclasses.fields(FedAvg)})
-PLANS: dict[str, TrainingPlan] = {
+PLANS: dict[str, Plan] = {
     "centralized": Centralized(rounds=20_000, cohort=128, server={"learning_rate": 0.05}),
     "FedAvg": FEDAVG,
     "FedEmb": FEDEMB,
@@ -46,7 +46,7 @@ def data(path: Path | None) -> tuple[UserDataset, UserDataset]:
     return reader(path, classes=range(36)), reader(path, classes=range(36, 62))
 
 
-def quick(plan: TrainingPlan) -> TrainingPlan:
+def quick(plan: Plan) -> Plan:
     """Two rounds of a few writers."""
     if isinstance(plan, Centralized):
         return dataclasses.replace(plan, rounds=2)

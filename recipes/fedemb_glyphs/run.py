@@ -11,7 +11,7 @@ from embedding_recipe import Recipe, main
 from sfumato import models
 from sfumato.data import UserDataset, glyphs, omniglot_npz, split_users
 from sfumato.federated import Centralized, FedAvg, FedEmb
-from sfumato.training import TrainingPlan
+from sfumato.training import Plan
 
 FOLDER = Path(__file__).resolve().parent
 POPULATION = 1840  # four fifths of the 2,300 identities
@@ -48,7 +48,7 @@ def private(plan: FedEmb | FedAvg) -> FedEmb | FedAvg:
     return plan.calibrate(epsilon=EPSILON, delta=POPULATION**-1.1, population=POPULATION)
 
 
-PLANS: dict[str, TrainingPlan] = {
+PLANS: dict[str, Plan] = {
     "centralized": Centralized(rounds=600, cohort=128, server={"client.learning_rate": 0.02}),
     "FedAvg": FEDAVG,
     "FedEmb": FEDEMB,

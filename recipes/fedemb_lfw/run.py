@@ -27,7 +27,7 @@ from sfumato.data import UserDataset
 from sfumato.federated import Centralized, FedAvg, FedEmb, Verification
 from sfumato.federated.tasks.verification import embed
 from sfumato.metrics import pair_accuracy, recall_at_far
-from sfumato.training import PrivatePlan, RunOptions, TrainingPlan
+from sfumato.training import Plan, RunOptions
 
 FOLDER = Path(__file__).resolve().parent
 FAR = 1e-3
@@ -89,7 +89,7 @@ class Row:
     """A method: its plan, what its clients draw negatives from, the ε for one person that its noise is for, and who is
     trained on."""
 
-    plan: TrainingPlan
+    plan: Plan
     negatives: Negatives | None = None
     epsilon: float | None = None
     people: Literal["train", "friends"] = "train"
@@ -121,12 +121,12 @@ def rows() -> dict[str, Row]:
     return found
 
 
-def prepared(row: Row, population: int, *, quick: bool) -> TrainingPlan:
+def prepared(row: Row, population: int, *, quick: bool) -> Plan:
     """The plan that runs: with its noise, and two rounds of it where it is quick."""
     plan = dataclasses.replace(row.plan, rounds=2) if quick else row.plan
     if row.epsilon is None:
         return plan
-    assert isinstance(plan, PrivatePlan)
+    assert isinstance(plan, Plan)
     return plan.calibrate(epsilon=row.epsilon, delta=DELTA, population=population)
 
 
@@ -193,7 +193,7 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path
                 "epsilon": statement["epsilon"] if private else None,
                 "delta": statement["delta"] if private else None,
                 "unit": statement["unit"] if private else None,
-                "noise_multiplier": plan.noise.noise_multiplier if private and isinstance(plan, PrivatePlan) else None,
+                "noise_multiplier": plan.noise.noise_multiplier if private and isinstance(plan, Plan) else None,
                 **(among_more(plan) if private else {}),
                 **(by_noise(method, place, len(seen)) if method in map(at, EPSILONS) else {}),
             }
@@ -244,7 +244,7 @@ def told(parts: Faces, name: str) -> str:
     )
 
 
-def among_more(plan: TrainingPlan) -> dict[str, float]:
+def among_more(plan: Plan) -> dict[str, float]:
     """ε for one person with the same noise, rounds and cohort among more people, at δ = N^-1.1."""
     assert isinstance(plan, FedEmb | FedAvg)
     found = acc.extrapolate(

@@ -12,7 +12,7 @@ from embedding_recipe import Recipe, main
 from sfumato import models
 from sfumato.data import UserDataset, from_arrays, glyphs, omniglot_npz, split_groups
 from sfumato.federated import Centralized, FedAvg, FedEmb
-from sfumato.training import TrainingPlan
+from sfumato.training import Plan
 
 TESTED = 5  # alphabets
 NOISE = 0.02
@@ -48,7 +48,7 @@ FEDAVG = FedAvg(
     server={"learning_rate": 0.05},
     noise=0,
 )
-PLANS: dict[str, TrainingPlan] = {
+PLANS: dict[str, Plan] = {
     "centralized": Centralized(rounds=1500, cohort=128, server={"learning_rate": 0.02}),
     "FedAvg": FEDAVG,
     "FedEmb": FEDEMB,

@@ -31,7 +31,7 @@ from sfumato.federated.tasks.outputs import Values
 from sfumato.federated.tasks.personalised import Personalised
 from sfumato.models import recommender
 from sfumato.report.plots import COLOURS, save
-from sfumato.training import PrivatePlan, RunOptions
+from sfumato.training import Plan, RunOptions
 
 FOLDER = Path(__file__).resolve().parent
 MIDDLE = 3.5
@@ -134,7 +134,7 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
     plan = method.plan
     if quick:
         plan = dataclasses.replace(plan, rounds=3)
-    if isinstance(plan, PrivatePlan):
+    if isinstance(plan, Plan):
         plan = dataclasses.replace(plan, delta=plan.public_population(data.train) ** -1.1)
     result = dataclasses.replace(plan, seed=seed).fit(
         model(data.train, seed, method.table),

@@ -19,10 +19,10 @@ from contract.battery import (
 )
 from contract.specimens import NAMES, PRIVATE, SPECIMENS, UNITS, fit, network, plan_of
 from sfumato.algorithms import TRAINED
-from sfumato.training import PrivatePlan
+from sfumato.training import Plan
 from slow import one_in, slow_but
 
-HINTS = typing.get_type_hints(PrivatePlan)
+HINTS = typing.get_type_hints(Plan)
 CLIPPINGS = typing.get_args(HINTS["clipping"])
 SAMPLINGS, LIMITED = ("poisson", "fixed"), ("shuffled", "cyclic", "min_separation")  # by round; as a whole run
 WILD = [0.0, 1.0, 1e3, 1e20, math.inf, math.nan]
