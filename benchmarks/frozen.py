@@ -29,7 +29,7 @@ from sfumato._check import InputError
 FILES = ("model.safetensors", "statement.json", "plan.json", "ledger.jsonl")
 CLIPPINGS = [{"clipping": clipping} for clipping in ("adaptive", "per_layer", "automatic")]
 NOISES = [{"noise": noise} for noise in ("banded", "tree", "blt", "bisr")]
-SAMPLINGS = [{"sampling": sampling} for sampling in ("fixed", "shuffled", "cyclic", "min_separation")]
+SAMPLINGS = [{"cohort": cohort} for cohort in ("fixed_size", "shuffled", "cyclic_poisson", "min_separation")]
 EVENTS = {
     "gaussian": acc.Gaussian(2.0) * 10,
     "poisson": acc.Gaussian(1.0).poisson(0.01) * 1000,

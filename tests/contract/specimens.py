@@ -101,78 +101,82 @@ def _example_command(folder: Path) -> list[Any]:
     return ["--data", folder / "examples.npz", "--model", "lenet300_100", "--test-share", 0]
 
 
-_PRIVATE = {"clip_norm": 0.5, "noise_multiplier": 0.8}
-_LOCAL = {**_PRIVATE, "batch_size": 2, "learning_rate": 0.1, "momentum": 0.5, "local_epochs": 1}
+_PRIVATE = {"clipping.norm": 0.5, "noise.noise_multiplier": 0.8}
+_CLIENT = {"client.batch_size": 2, "client.learning_rate": 0.1, "client.momentum": 0.5}
+_LOCAL = {**_PRIVATE, **_CLIENT, "client.epochs": 1}
 
 SPECIMENS: dict[str, Specimen] = {
     "fedemb": Specimen(
         records=users,
         fields=_LOCAL,
-        cohort=lambda units: {"clients_per_round": units // 2, "users_per_client": 2},
-        variants=({}, {"clients_at_once": 3}, {"head_classes": "global"}, {"reconstruction_steps": 1}),
+        cohort=lambda units: {"cohort.size": units // 2, "cohort.users_per_client": 2},
+        variants=({}, {"client.at_once": 3}, {"client.head.classes": "global"}, {"client.head.steps_alone": 1}),
         command=_user_command,
     ),
     "fedavg": Specimen(
         records=users,
         fields=_LOCAL,
-        cohort=lambda units: {"clients_per_round": units},
-        variants=({}, {"clients_at_once": 3}, {"loss": "cosface"}),
+        cohort=lambda units: {"cohort.size": units},
+        variants=({}, {"client.at_once": 3}, {"client.loss": "cosface"}),
         command=_user_command,
     ),
     "fedsgd": Specimen(
         records=users,
         fields=_PRIVATE,
-        cohort=lambda units: {"clients_per_round": units // 2, "users_per_client": 2},
+        cohort=lambda units: {"cohort.size": units // 2, "cohort.users_per_client": 2},
         command=_user_command,
     ),
     "fedrecon": Specimen(
         records=users,
         fields={
             **_PRIVATE,
-            "loss": "cross_entropy",
-            "local_parameters": r".*bias",
-            "clients_at_once": 1,
-            "batch_size": 2,
-            "learning_rate": 0.1,
-            "momentum": 0.5,
+            **_CLIENT,
+            "client.loss": "cross_entropy",
+            "client.local.parameters": r".*bias",
+            "client.at_once": 1,
         },
-        cohort=lambda units: {"clients_per_round": units},
-        variants=({}, {"clients_at_once": 3}, {"joint": True}, {"support_order": "first", "reconstruction_steps": 2}),
+        cohort=lambda units: {"cohort.size": units},
+        variants=(
+            {},
+            {"client.at_once": 3},
+            {"client.local.joint": True},
+            {"client.local.support_order": "first", "client.local.steps": 2},
+        ),
         command=_ratings_command,
     ),
     "centralized": Specimen(
         records=partial(users, each=1),  # its unit is an example
-        cohort=lambda units: {"batch_size": units},
+        cohort=lambda units: {"cohort.size": units},
         command=_user_command,
         guarantee=False,  # no bound, no noise: sensitivity, noise and what leaves without noise are not asked
     ),
     "dpsgd": Specimen(
         records=examples,
-        fields={**_PRIVATE, "micro_batch": 3, "optimizer": "adam", "learning_rate": 0.01},
+        fields={**_PRIVATE, "examples.micro_batch": 3, "server.name": "adam", "server.learning_rate": 0.01},
         rounds="steps",
-        cohort=lambda units: {"batch_size": units},
-        variants=({}, {"micro_batch": 1}, {"micro_batch": 16}),
+        cohort=lambda units: {"cohort.size": units},
+        variants=({}, {"examples.micro_batch": 1}, {"examples.micro_batch": 16}),
         command=_example_command,
     ),
     "labeldp_pro": Specimen(
         records=examples,
-        fields={**_PRIVATE, "micro_batch": 3, "public_batch": 4, "projection_steps": 3},
+        fields={**_PRIVATE, "examples.micro_batch": 3, "public_batch": 4, "projection_steps": 3},
         rounds="steps",
-        cohort=lambda units: {"batch_size": units},
-        variants=({}, {"micro_batch": 16, "averaging": 0.9, "projection": "hull"}),
+        cohort=lambda units: {"cohort.size": units},
+        variants=({}, {"examples.micro_batch": 16, "averaging": 0.9, "projection": "hull"}),
         command=_example_command,
         bare={"public_batch": 0, "averaging": 0.0},
         limited=False,
     ),
 }
 
-_SEPARATED = {"sampling": "min_separation"}
+_SEPARATED = {"cohort": "min_separation"}
 _CORRELATED: dict[str, dict[str, Any]] = {
-    "tree": {**_SEPARATED, "noise": "tree", "tree_restart": 3, "tree_completion": True},
+    "tree": {**_SEPARATED, "noise": "tree", "noise.restart": 3, "noise.completion": True},
     "banded": {**_SEPARATED, "noise": "banded"},
-    "blt": {"sampling": "shuffled", "noise": "blt"},
-    "bisr": {**_SEPARATED, "noise": "bisr", "drop_out": 0.5},
-    "cyclic": {"sampling": "cyclic", "parts": 2, "noise": "banded"},
+    "blt": {"cohort": "shuffled", "noise": "blt"},
+    "bisr": {**_SEPARATED, "noise": "bisr", "cohort.drop_out": 0.5},
+    "cyclic": {"cohort": "cyclic_poisson", "cohort.parts": 2, "noise": "banded"},
 }
 CORRELATED = ["dpsgd+tree", "fedavg+banded", "fedemb+blt", "fedsgd+bisr", "fedavg+tree", "dpsgd+cyclic"]
 """Runs whose rounds share noise, or limit who takes part: an algorithm of the registry and more fields of its plan."""
