@@ -18,8 +18,8 @@ from torch import nn
 
 from sfumato._files import write_json
 from sfumato.data import UserDataset
-from sfumato.federated import Verification
-from sfumato.training import Plan, RunOptions
+from sfumato.federated import FederatedPlan, Verification
+from sfumato.training import RunOptions
 
 FAR = 1e-3
 
@@ -33,13 +33,13 @@ class Choice:
         data: gives the users to train on and the validation identities.
         model: gives a fresh backbone; torch's generator is seeded before.
         candidates: a plan for each name, with the noise of the final run and without a seed.
-        negatives: gives the public data set that plans with `negatives_per_client` draw classes from.
+        negatives: gives the public data set that plans with `client.negatives` draw classes from.
     """
 
     folder: Path
     data: Callable[[], tuple[UserDataset, UserDataset]]
     model: Callable[[], nn.Module]
-    candidates: Mapping[str, Plan]
+    candidates: Mapping[str, FederatedPlan]
     negatives: Callable[[], UserDataset] | None = None
 
 
@@ -87,9 +87,9 @@ def run(choice: Choice, name: str, seed: int, train: UserDataset, validation: Us
     return {"candidate": name, "seed": seed, "untrained": before, "trained": after}
 
 
-def negatives_for(plan: Plan, negatives: Callable[[], UserDataset] | None) -> UserDataset | None:
+def negatives_for(plan: FederatedPlan, negatives: Callable[[], UserDataset] | None) -> UserDataset | None:
     """The public data set, for a plan that draws from it."""
-    return negatives() if negatives is not None and getattr(plan, "negatives_per_client", 0) else None
+    return negatives() if negatives is not None and getattr(plan.client, "negatives", 0) else None
 
 
 def told(row: dict[str, Any]) -> str:

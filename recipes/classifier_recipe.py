@@ -140,7 +140,7 @@ def table(
                 "epsilon": statement["epsilon"] if private else None,
                 "delta": statement["delta"] if private else None,
                 "unit": statement["unit"] if private else None,
-                "noise_multiplier": plan["noise_multiplier"] if private else None,
+                "noise_multiplier": plan["noise"]["noise_multiplier"] if private else None,
                 "paper": method.paper,
             }
         )

@@ -15,7 +15,7 @@ from typing import Any
 
 from sfumato._files import write_json
 from sfumato.accounting import guarantee
-from sfumato.sampling import VirtualClients
+from sfumato.sampling import Poisson, VirtualClients
 from sfumato.training import Plan
 
 RECIPES = Path(__file__).resolve().parent
@@ -27,7 +27,7 @@ def costs(plan: Plan, population: int, delta: float) -> dict[str, float | None]:
     parts = plan.for_population(population).private_sum(population)
     user = guarantee(parts.event(parts.rounds), parts.sampler.adjacency).epsilon(delta)
     paper = None
-    if isinstance(parts.grouping, VirtualClients) and plan.sampling == "poisson":
+    if isinstance(parts.grouping, VirtualClients) and isinstance(plan.cohort, Poisson):
         paper = guarantee(parts.contributor_event(parts.rounds), parts.sampler.adjacency).epsilon(delta)
     return {"epsilon": user, "epsilon_papers_convention": paper}
 

@@ -5,7 +5,7 @@ A recipe's run.py gives the data, the model and a plan for each method, and call
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,16 +18,15 @@ from torch import nn
 
 from sfumato._files import read_json
 from sfumato.data import UserDataset
-from sfumato.federated import FedAvg, FedEmb, Verification
-from sfumato.training import Plan, RunOptions
+from sfumato.federated import FederatedPlan, Verification
+from sfumato.training import RunOptions
 
 FAR = 1e-3
 
 
-def briefly(plan: Plan) -> Plan:
+def briefly(plan: FederatedPlan) -> FederatedPlan:
     """Two rounds with few users, to see that it runs."""
-    fewer: dict[str, Any] = {"cohort.size": 4} if isinstance(plan, FedEmb | FedAvg) else {}
-    return dataclasses.replace(plan, rounds=2, **fewer)
+    return plan.replace(rounds=2, cohort=4) if plan.private else plan.replace(rounds=2)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +41,7 @@ class Recipe:
         plans: a plan for each method, without seed.
         quick: makes of each a plan that ends within a minute or so.
         needs_data: the data is not at hand: --data has to name it.
-        negatives: gives the public data set that plans with `negatives_per_client` draw classes from.
+        negatives: gives the public data set that plans with `client.negatives` draw classes from.
         lone: methods that have one seed, because they take long.
     """
 
@@ -50,8 +49,8 @@ class Recipe:
     dataset: str
     data: Callable[[Path | None], tuple[UserDataset, UserDataset]]
     model: Callable[[], nn.Module]
-    plans: dict[str, Plan]
-    quick: Callable[[Plan], Plan] = briefly
+    plans: Mapping[str, FederatedPlan]
+    quick: Callable[[FederatedPlan], FederatedPlan] = briefly
     needs_data: bool = False
     negatives: Callable[[], UserDataset] | None = None
     lone: tuple[str, ...] = ()
@@ -75,7 +74,7 @@ def cell(recipe: Recipe, method: str, seed: int, folder: Path, quick: bool, data
     if quick:
         plan = recipe.quick(plan)
     train, test = recipe.data(data)
-    if isinstance(plan, Plan):  # as the papers choose it
+    if plan.private:  # as the papers choose it
         plan = dataclasses.replace(plan, delta=plan.public_population(train) ** -1.1)
     torch.manual_seed(seed)
     dataclasses.replace(plan, seed=seed).fit(
@@ -126,7 +125,7 @@ def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: 
                 "epsilon_papers_convention": min((a["epsilon"] for a in paper), default=None),
                 "delta": statement["delta"] if private else None,
                 "unit": statement["unit"] if private else None,
-                "noise_multiplier": getattr(recipe.plans.get(method), "noise_multiplier", None) or None,
+                "noise_multiplier": recipe.plans[method].noise.noise_multiplier if private else None,
                 "paper": None,
             }
         )

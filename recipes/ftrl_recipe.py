@@ -25,7 +25,7 @@ from sfumato.data import UserDataset
 from sfumato.federated import FedAvg
 from sfumato.report.plots import COLOURS, save
 from sfumato.training import Result, RunOptions
-from sfumato.training.private_plan import prefix_error
+from sfumato.training.plan import prefix_error
 
 PREDICTED = (0.5, 1.0, 2.0, 4.0, 8.0, 20.0)
 """Budgets at which the noise is predicted; nobody trains for that."""
@@ -121,15 +121,17 @@ class Recipe:
             population: the public number of users.
             quick: whether it is quick.
         """
-        base = dataclasses.replace(self.plan, **(self.quick if quick else {}))
+        base = self.plan.replace(**self.quick) if quick else self.plan
         if method.noise is None or method.epsilon is None:
             return base.replace(cohort="min_separation", noise=0, server={"learning_rate": self.highest_rate})
         noise = self.noises[method.noise]
-        choices = [base.replace(cohort={"parts": parts}, **noise.fields) for parts in noise.parts]
+        parts = [{} if number is None else {"cohort.parts": number} for number in noise.parts]
+        choices = [base.replace(**noise.fields, **chosen) for chosen in parts]
         met = [_calibrated(plan, method.epsilon, population) for plan in choices]
         best = min(met, key=partial(predicted_error, population=population))
         rate = min(self.highest_rate, round(self.rate_times_error / predicted_error(best, population), 3))
-        return best.replace(server={"learning_rate": rate}, cohort={"drop_out": method.drop_out})
+        missing = {"cohort.drop_out": method.drop_out} if method.drop_out else {}
+        return best.replace(server={"learning_rate": rate}, **missing)
 
 
 @cache
@@ -140,8 +142,7 @@ def _calibrated(plan: FedAvg, epsilon: float, population: int) -> FedAvg:
 
 def predicted_error(plan: FedAvg, population: int) -> float:
     """Root mean square, over the rounds, of the noise on a coordinate of the sum of all means so far; in clip norms."""
-    error = prefix_error(plan.strategy_for(population), plan.noise.noise_multiplier or 0.0, plan.rounds, "mean")
-    return error / plan.cohort.size
+    return prefix_error(plan.private_sum(population).mechanism, plan.rounds, "mean") / plan.cohort.size
 
 
 def main(recipe: Recipe) -> None:
@@ -195,10 +196,10 @@ def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: 
                 "epsilon": statement["epsilon"] if private else None,
                 "delta": statement["delta"] if private else None,
                 "unit": statement["unit"] if private else None,
-                "noise_multiplier": plan["noise_multiplier"] if private else None,
+                "noise_multiplier": plan["noise"]["noise_multiplier"] if private else None,
                 "predicted_error": round(error, 4) if private else None,
-                "server_learning_rate": plan["server_learning_rate"],
-                "parts": plan["parts"],
+                "server_learning_rate": plan["server"]["learning_rate"],
+                "parts": plan["cohort"].get("parts"),
                 "paper": None,
             }
         )
@@ -248,7 +249,7 @@ def draw(recipe: Recipe, rows: list[dict[str, Any]], predicted: Mapping[str, lis
         left, right = figure.subplots(1, 2)
         for index, (title, noise) in enumerate(recipe.noises.items()):
             told = [by_name[Method(noise=title, epsilon=epsilon).title] for epsilon in recipe.epsilons]
-            dashes = "-" if noise.fields.get("sampling") == "min_separation" else "--"
+            dashes = "-" if noise.fields.get("cohort") == "min_separation" else "--"
             style: Any = {"color": COLOURS[index], "linestyle": dashes, "marker": "o", "markersize": 3}
             means, spreads = ([row[key] for row in told] for key in ("mean", "std"))
             left.errorbar(recipe.epsilons, means, spreads, label=title, capsize=2, **style)

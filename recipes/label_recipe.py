@@ -110,10 +110,10 @@ def measured(
         result = plan.fit(model, train, features=parts.features if plan.clusters else None, test=parts.test)
         told = {"reports_right": float((result.reports == train.targets).mean())}
     else:
-        plan = dataclasses.replace(plan, **({"steps": 2, "cohort.size": 256} if quick else {}))
+        plan = plan.replace(**({"steps": 2, "cohort": 256} if quick else {}))
         plan = plan.calibrate(epsilon=epsilon, delta=DELTA, population=len(train))
         result = plan.fit(model, train, test=parts.test)
-        told = {"noise.noise_multiplier": plan.noise.noise_multiplier}
+        told = {"noise_multiplier": plan.noise.noise_multiplier}
     statement = result.statement
     return {
         "accuracy": result.evaluation["trained"]["accuracy"],

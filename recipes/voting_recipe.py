@@ -134,9 +134,9 @@ def average(
 ) -> dict[str, Any] | None:
     """What federated averaging gives and costs; None where it was stopped."""
     assert isinstance(method.plan, FedAvg)
-    plan = dataclasses.replace(
-        method.plan, seed=seed, **({"rounds": 2, "client.max_examples": 8, "cohort.size": 5} if quick else {})
-    )
+    plan = method.plan.replace(seed=seed)
+    if quick:
+        plan = plan.replace(rounds=2, cohort=5, client={"max_examples": 8})
     if method.epsilon is None:
         plan = plan.replace(noise=0.0)
     else:

@@ -9,8 +9,7 @@ from embedding_recipe import Recipe, main
 
 from sfumato import models
 from sfumato.data import UserDataset, emnist_leaf, emnist_tff
-from sfumato.federated import Centralized, FedAvg, FedEmb
-from sfumato.training import Plan
+from sfumato.federated import Centralized, FedAvg, FedEmb, FederatedPlan
 
 NOISE = 0.62
 # Xu et al. 2022: K=32 virtual clients of m=8 writers, 200 rounds, 8 local epochs of at most 2,048 examples.
@@ -29,8 +28,10 @@ FEDEMB = FedEmb(
     clipping=1.0,
     noise=0,
 )
-FEDAVG = FedAvg(**{field.name: getattr(FEDEMB, field.name) for field in dataclasses.fields(FedAvg)})
-PLANS: dict[str, Plan] = {
+FEDAVG = FedAvg(
+    **{field.name: getattr(FEDEMB, field.name) for field in dataclasses.fields(FedAvg)}, **{"client.head": "shared"}
+)
+PLANS: dict[str, FederatedPlan] = {
     "centralized": Centralized(rounds=20_000, cohort=128, server={"learning_rate": 0.05}),
     "FedAvg": FEDAVG,
     "FedEmb": FEDEMB,
@@ -46,10 +47,10 @@ def data(path: Path | None) -> tuple[UserDataset, UserDataset]:
     return reader(path, classes=range(36)), reader(path, classes=range(36, 62))
 
 
-def quick(plan: Plan) -> Plan:
+def quick(plan: FederatedPlan) -> FederatedPlan:
     """Two rounds of a few writers."""
     if isinstance(plan, Centralized):
-        return dataclasses.replace(plan, rounds=2)
+        return plan.replace(rounds=2)
     return plan.replace(rounds=2, cohort={"size": 2, "users_per_client": 2}, client={"max_examples": 16})
 
 

@@ -1,6 +1,5 @@
 """Settings of run.py and demo.yaml, by recall on the characters of validation.txt. See README.md."""
 
-import dataclasses
 import sys
 from pathlib import Path
 
@@ -14,7 +13,7 @@ from sfumato.federated import FedAvg, FedEmb
 
 Plan = FedEmb | FedAvg
 
-SMALL = {"cohort.size": 115, "clipping.norm": 0.03, "server.learning_rate": 40}
+SMALL = {"cohort.size": 115, "clipping": 0.03, "server.learning_rate": 40}
 FIRST = {"trainable": "conv1.*"}
 INNER = {"client.loss": "softmax", "client.head.start": "glorot", "client.head_lr_scale": 20, **FIRST}
 VALIDATION = 460  # characters that are not trained on
@@ -40,7 +39,7 @@ CHANGES: dict[str, tuple[Plan, dict]] = {
     "DP-FedEmb, m = 1, negatives, both convolutions, server rate 80": (ALONE, {"server.learning_rate": 80}),
     "DP-FedAvg": (FEDAVG, GROUPS),
     "DP-FedAvg, server rate 10": (FEDAVG, {**GROUPS, "server.learning_rate": 10}),
-    "DP-FedAvg, clip norm 0.3, server rate 4": (FEDAVG, {**GROUPS, "clipping.norm": 0.3, "server.learning_rate": 4}),
+    "DP-FedAvg, clip norm 0.3, server rate 4": (FEDAVG, {**GROUPS, "clipping": 0.3, "server.learning_rate": 4}),
     "DP-FedAvg, both convolutions": (FEDAVG, {**GROUPS, **BOTH}),
     "DP-FedAvg, both convolutions, local rate 0.2": (FEDAVG, {**GROUPS, **BOTH, "client.learning_rate": 0.2}),
     "DP-FedAvg, both convolutions, local rate 0.2, heads 5 times": (FEDAVG, {**GROUPS, **BOTH, **FAST}),
@@ -58,8 +57,7 @@ def data() -> tuple[UserDataset, UserDataset]:
 
 def noisy(plan: Plan, changes: dict) -> Plan:
     """A candidate with the noise of the final run, which has 460 characters more to hide among, and to draw from."""
-    plan = dataclasses.replace(plan, **changes)
-    plan = plan.calibrate(epsilon=EPSILON, delta=0.01 / POPULATION, population=POPULATION)
+    plan = plan.replace(**changes).calibrate(epsilon=EPSILON, delta=0.01 / POPULATION, population=POPULATION)
     there = (POPULATION - VALIDATION) // plan.cohort.users_per_client
     return plan.replace(cohort=min(plan.cohort.size, there))
 

@@ -10,8 +10,7 @@ from embedding_recipe import Recipe, main
 
 from sfumato import models
 from sfumato.data import UserDataset, glyphs, omniglot_npz, split_users
-from sfumato.federated import Centralized, FedAvg, FedEmb
-from sfumato.training import Plan
+from sfumato.federated import Centralized, FedAvg, FedEmb, FederatedPlan
 
 FOLDER = Path(__file__).resolve().parent
 POPULATION = 1840  # four fifths of the 2,300 identities
@@ -23,10 +22,10 @@ SHARED_SETTINGS: dict[str, Any] = {  # as in demo.yaml
     "client.epochs": 1,
     "client.learning_rate": 0.05,
     "trainable": "conv.*",
-    "clipping.norm": 0.03,
+    "clipping": 0.03,
     "server.learning_rate": 40,
     "server.momentum": 0.5,
-    "noise.noise_multiplier": 0,
+    "noise": 0,
 }
 COSINES: dict[str, Any] = {
     "client.loss": "cosine",
@@ -35,7 +34,7 @@ COSINES: dict[str, Any] = {
     "client.head_lr_scale": 1,
 }
 FEDEMB = FedEmb(**COSINES, **SHARED_SETTINGS)
-ALONE = FEDEMB.replace(cohort={"cohort.users_per_client": 1, "size": 1380}, client={"negatives": 3})
+ALONE = FEDEMB.replace(cohort={"size": 1380, "users_per_client": 1}, client={"negatives": 3})
 # A shared head needs no groups, and gains nothing from more trained layers or longer steps here; see choice.json.
 FEDAVG = FedAvg(
     client={"head_lr_scale": 1},
@@ -48,8 +47,8 @@ def private(plan: FedEmb | FedAvg) -> FedEmb | FedAvg:
     return plan.calibrate(epsilon=EPSILON, delta=POPULATION**-1.1, population=POPULATION)
 
 
-PLANS: dict[str, Plan] = {
-    "centralized": Centralized(rounds=600, cohort=128, server={"client.learning_rate": 0.02}),
+PLANS: dict[str, FederatedPlan] = {
+    "centralized": Centralized(rounds=600, cohort=128, server={"learning_rate": 0.02}),
     "FedAvg": FEDAVG,
     "FedEmb": FEDEMB,
     "DP-FedAvg": private(FEDAVG),

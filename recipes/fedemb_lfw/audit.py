@@ -73,7 +73,7 @@ def main() -> None:
 def _noise(plan: FedEmb, train: UserDataset, friends: UserDataset, run: Path, path: Path | None) -> dict[str, Any]:
     """Of the sum in the first round, and of rounds without people."""
     stated = _releases(run)[0]["noise_std"]
-    divisor, rate = plan.cohort.size, plan.server_learning_rate
+    divisor, rate = plan.cohort.size, plan.server.learning_rate
     assert rate is not None
     with tempfile.TemporaryDirectory() as folder:
 
@@ -90,7 +90,7 @@ def _noise(plan: FedEmb, train: UserDataset, friends: UserDataset, run: Path, pa
         drawn = layer("plain", first.replace(noise=0)) - layer("noisy", first)
         nobody = dataclasses.replace(plan, population=NOBODY)
         after = [layer(f"nobody-{rounds}", dataclasses.replace(nobody, rounds=rounds)) for rounds in (1, 2, 3)]
-    momentum, steps = plan.server_momentum, np.diff([np.zeros_like(after[0]), *after], axis=0)
+    momentum, steps = plan.server.momentum, np.diff([np.zeros_like(after[0]), *after], axis=0)
     rounds = [steps[0], *(now - momentum * before for before, now in itertools.pairwise(steps))]
     alike = np.corrcoef(rounds)
     return {

@@ -22,13 +22,15 @@ from sfumato._files import read_json, write_json
 
 FILE = Path(__file__).resolve().parent / "trained_choice.json"
 CANDIDATES = {
-    "DP-FedEmb, m = 1, ε = 8: the last block and layer": ("server_learning_rate", (100.0, 30.0, 10.0, 3.0)),
+    "DP-FedEmb, m = 1, ε = 8: the last block and layer": (100.0, 30.0, 10.0, 3.0),
     "public people alone, centralized: the last two blocks and the last layer": (
-        "learning_rate",
-        (0.05, 0.015, 0.005, 0.0015),
+        0.05,
+        0.015,
+        0.005,
+        0.0015,
     ),
 }
-"""Rows, what is chosen of each, and its candidates."""
+"""Rows, and the server's rates that are tried of each."""
 
 
 def main() -> None:
@@ -40,12 +42,12 @@ def main() -> None:
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    for number, (name, (field, rates)) in enumerate(CANDIDATES.items()):
+    for number, (name, rates) in enumerate(CANDIDATES.items()):
         for rate in rates:
             rows = read_json(FILE) if FILE.exists() else []
             if any((row["candidate"], row["rate"]) == (name, rate) for row in rows):
                 continue
-            row = dataclasses.replace(ROWS[name], plan=dataclasses.replace(ROWS[name].plan, **{field: rate}))
+            row = dataclasses.replace(ROWS[name], plan=ROWS[name].plan.replace(server={"learning_rate": rate}))
             folder = options.out / f"{number}-{rate:g}"
             found = fitted(row, 0, folder, options.out / "caches", quick=False, path=None)
             rows.append({"candidate": name, "rate": rate, "validation": round(found["validation"], 4)})

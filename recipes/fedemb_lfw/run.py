@@ -24,10 +24,10 @@ from torch import nn
 from sfumato import accounting as acc
 from sfumato._files import read_json, write_json
 from sfumato.data import UserDataset
-from sfumato.federated import Centralized, FedAvg, FedEmb, Verification
+from sfumato.federated import Centralized, FedAvg, FedEmb, FederatedPlan, Verification
 from sfumato.federated.tasks.verification import embed
 from sfumato.metrics import pair_accuracy, recall_at_far
-from sfumato.training import Plan, RunOptions
+from sfumato.training import RunOptions
 
 FOLDER = Path(__file__).resolve().parent
 FAR = 1e-3
@@ -89,7 +89,7 @@ class Row:
     """A method: its plan, what its clients draw negatives from, the ε for one person that its noise is for, and who is
     trained on."""
 
-    plan: Plan
+    plan: FederatedPlan
     negatives: Negatives | None = None
     epsilon: float | None = None
     people: Literal["train", "friends"] = "train"
@@ -121,12 +121,11 @@ def rows() -> dict[str, Row]:
     return found
 
 
-def prepared(row: Row, population: int, *, quick: bool) -> Plan:
+def prepared(row: Row, population: int, *, quick: bool) -> FederatedPlan:
     """The plan that runs: with its noise, and two rounds of it where it is quick."""
-    plan = dataclasses.replace(row.plan, rounds=2) if quick else row.plan
+    plan = row.plan.replace(rounds=2) if quick else row.plan
     if row.epsilon is None:
         return plan
-    assert isinstance(plan, Plan)
     return plan.calibrate(epsilon=row.epsilon, delta=DELTA, population=population)
 
 
@@ -193,7 +192,7 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path
                 "epsilon": statement["epsilon"] if private else None,
                 "delta": statement["delta"] if private else None,
                 "unit": statement["unit"] if private else None,
-                "noise_multiplier": plan.noise.noise_multiplier if private and isinstance(plan, Plan) else None,
+                "noise_multiplier": plan.noise.noise_multiplier if private else None,
                 **(among_more(plan) if private else {}),
                 **(by_noise(method, place, len(seen)) if method in map(at, EPSILONS) else {}),
             }
@@ -244,11 +243,10 @@ def told(parts: Faces, name: str) -> str:
     )
 
 
-def among_more(plan: Plan) -> dict[str, float]:
+def among_more(plan: FederatedPlan) -> dict[str, float]:
     """ε for one person with the same noise, rounds and cohort among more people, at δ = N^-1.1."""
-    assert isinstance(plan, FedEmb | FedAvg)
     found = acc.extrapolate(
-        noise_multiplier=plan.noise.noise_multiplier or 0.0,
+        noise_multiplier=plan.noise.multiplier,
         rounds=plan.rounds,
         clients_per_round=plan.cohort.size,
         users_per_client=plan.cohort.users_per_client,

@@ -68,7 +68,7 @@ class Row:
 
 def alone(trained: str) -> FedEmb:
     """The private plan before its noise."""
-    return ALONE.replace(server={"learning_rate": RATES.get(trained, ALONE.server_learning_rate)})
+    return ALONE.replace(server={"learning_rate": RATES.get(trained, ALONE.server.learning_rate)})
 
 
 def control(trained: str) -> Row:
@@ -100,7 +100,7 @@ def plan_of(row: Row, population: int, *, quick: bool) -> FedEmb | Centralized:
     spec, _ = TRAINED[row.trained]
     plan = dataclasses.replace(row.plan, trainable=spec)
     if isinstance(plan, Centralized):
-        return plan.replace(rounds=2, client={"batch_size": 8}) if quick else plan
+        return plan.replace(rounds=2, cohort=8) if quick else plan
     if row.trained == "all":  # the whole network's rounding, enlarged by whitening, differs with who shares a batch
         plan = plan.replace(client={"at_once": 1})
     if quick:
@@ -127,7 +127,7 @@ def fitted(row: Row, seed: int, folder: Path, caches: Path, quick: bool, path: P
         resume=(folder / "checkpoint" / "state.safetensors").exists(),
         options=RunOptions(
             task=Verification(fars=(FAR,)),
-            negatives=friends if isinstance(row.plan, FedEmb) and row.plan.negatives_per_client else None,
+            negatives=friends if isinstance(row.plan, FedEmb) and row.plan.client.negatives else None,
             evaluate_every=0,
             checkpoint_every=10,
             prefix_cache=None if row.trained == "all" else caches / _cache(row.trained, public=public),

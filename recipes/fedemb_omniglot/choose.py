@@ -15,7 +15,6 @@ from sfumato.federated import FedAvg, FedEmb
 
 INNER = {
     "client.loss": "softmax",
-    "client.loss.scale": 30.0,
     "client.head.start": "glorot",
     "client.head_lr_scale": 20.0,
     "server.learning_rate": 0.2,
@@ -23,9 +22,9 @@ INNER = {
 """FedEmb as the paper has it, with the server's rate that this recipe had at first."""
 
 
-def at(server_learning_rate: float, **changes: Any) -> dict[str, Any]:
-    """Changes of a plan."""
-    return {**changes, "server.learning_rate": server_learning_rate}
+def at(rate: float) -> dict[str, Any]:
+    """A plan's change of the server's rate."""
+    return {"server.learning_rate": rate}
 
 
 CHANGES: dict[str, tuple[FedEmb | FedAvg, dict]] = {
@@ -43,7 +42,7 @@ CHANGES: dict[str, tuple[FedEmb | FedAvg, dict]] = {
     "DP-FedAvg, server rate 0.02": (FEDAVG, at(0.02)),
     "DP-FedAvg, server rate 0.05": (FEDAVG, at(0.05)),
     "DP-FedAvg, server rate 0.2": (FEDAVG, at(0.2)),
-    "DP-FedAvg, local rate 0.05": (FEDAVG, at(0.1, learning_rate=0.05)),
+    "DP-FedAvg, local rate 0.05": (FEDAVG, {**at(0.1), "client.learning_rate": 0.05}),
 }
 
 

@@ -11,8 +11,7 @@ from embedding_recipe import Recipe, main
 
 from sfumato import models
 from sfumato.data import UserDataset, from_arrays, glyphs, omniglot_npz, split_groups
-from sfumato.federated import Centralized, FedAvg, FedEmb
-from sfumato.training import Plan
+from sfumato.federated import Centralized, FedAvg, FedEmb, FederatedPlan
 
 TESTED = 5  # alphabets
 NOISE = 0.02
@@ -48,7 +47,7 @@ FEDAVG = FedAvg(
     server={"learning_rate": 0.05},
     noise=0,
 )
-PLANS: dict[str, Plan] = {
+PLANS: dict[str, FederatedPlan] = {
     "centralized": Centralized(rounds=1500, cohort=128, server={"learning_rate": 0.02}),
     "FedAvg": FEDAVG,
     "FedEmb": FEDEMB,
@@ -56,7 +55,7 @@ PLANS: dict[str, Plan] = {
     "DP-FedEmb": FEDEMB.replace(noise=NOISE),
     "DP-FedEmb, more noise": FEDEMB.replace(noise=MORE_NOISE),
     "DP-FedEmb, as much noise in trees": FEDEMB.replace(
-        noise={"noise_multiplier": MORE_NOISE, "kind": "tree"}, cohort="min_separation"
+        noise={"kind": "tree", "noise_multiplier": MORE_NOISE}, cohort="min_separation"
     ),
     # One person moves the sum half as far as with m > 1: the same ε.
     "DP-FedEmb, m = 1, negatives": ALONE.replace(noise=NOISE / 2),

@@ -26,7 +26,7 @@ def errors(population: int, epsilon: float) -> dict[str, float]:
     """The figure for every kind of noise, by its name here."""
     plan = FEDEMB.replace(noise=None, delta=population**-1.1)
     budget = {"epsilon": epsilon, "delta": population**-1.1, "population": population}
-    sampled = calibrated(plan, epsilon, population).noise_multiplier
+    sampled = calibrated(plan, epsilon, population).noise.multiplier
     apart = plan.replace(cohort="min_separation").compare_noise(**budget)
     found: dict[str, float] = {}
     for row in apart:  # the least first, of those with several settings

@@ -40,10 +40,10 @@ SHARED_SETTINGS: dict[str, Any] = {
     "client.epochs": 1,
     "client.batch_size": 8,
     "trainable": "conv.*",
-    "clipping.norm": 0.1,
+    "clipping": 0.1,
     "server.learning_rate": 10,
     "server.momentum": 0.5,
-    "noise.noise_multiplier": 0,
+    "noise": 0,
 }
 FEDEMB = FedEmb(
     cohort={"users_per_client": 1},
@@ -153,7 +153,7 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[di
                 "epsilon": statement["epsilon"] if private else None,
                 "delta": None,  # differs by population: N^-1.1
                 "unit": statement["unit"] if private else None,
-                "noise_multiplier": method.plan(quick).noise_multiplier if private else None,
+                "noise_multiplier": method.plan(quick).noise.noise_multiplier if private else None,
                 "paper": None,
             }
         )
@@ -170,8 +170,7 @@ def _recall(folder: Path, which: str) -> float:
 def noise_on_mean(users: int, population: int) -> float:
     """Std of the noise on a coordinate of a round's mean at ε = 8, in clip norms: what more users a round buy."""
     plan = FEDEMB.replace(cohort=users, delta=population**-1.1)
-    found = calibrated(plan, 8.0, population).noise_multiplier
-    assert found is not None
+    found = calibrated(plan, 8.0, population).noise.multiplier
     return found / users
 
 

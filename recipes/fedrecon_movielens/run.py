@@ -31,7 +31,7 @@ from sfumato.federated.tasks.outputs import Values
 from sfumato.federated.tasks.personalised import Personalised
 from sfumato.models import recommender
 from sfumato.report.plots import COLOURS, save
-from sfumato.training import Plan, RunOptions
+from sfumato.training import RunOptions
 
 FOLDER = Path(__file__).resolve().parent
 MIDDLE = 3.5
@@ -121,7 +121,7 @@ def model(data: UserDataset, seed: int, table: bool) -> nn.Module:
 def serving(steps: int) -> FedRecon:
     """How people's vectors are rebuilt to measure with; as in training but for the number of steps."""
     return FEDRECON.replace(
-        client={"local": {"steps": steps, "epochs": 1 if steps == FEDRECON.reconstruction_steps else None}}
+        client={"local": {"steps": steps, "epochs": 1 if steps == FEDRECON.client.local.steps else None}}
     )
 
 
@@ -133,8 +133,8 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
     data = people(method.table)
     plan = method.plan
     if quick:
-        plan = dataclasses.replace(plan, rounds=3)
-    if isinstance(plan, Plan):
+        plan = plan.replace(rounds=3)
+    if plan.private:
         plan = dataclasses.replace(plan, delta=plan.public_population(data.train) ** -1.1)
     result = dataclasses.replace(plan, seed=seed).fit(
         model(data.train, seed, method.table),
@@ -147,17 +147,17 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
     if not result.finished:
         sys.exit(f"{name}, seed {seed} was stopped; start again to go on")
     if not method.rebuilt:  # on the same ratings as the others
-        plain = Personalised(inner=Values(), local=serving(0).local, own="")
+        plain = Personalised(inner=Values(), client=serving(0).client, own="")
         write_json(folder / _MEASURED, {"unseen": plain.measure(result.model, data.test, curve=False, device="cpu")})
         return
-    steps = STEPS if name == RECON else (FEDRECON.reconstruction_steps,)
+    steps = STEPS if name == RECON else (FEDRECON.client.local.steps,)
     rows = {count: serving(count).default_task() for count in steps}
     told: dict[str, Any] = {
         str(count): task.measure(result.model, data.test, curve=True, device="cpu") for count, task in rows.items()
     }
-    standard = rows[FEDRECON.reconstruction_steps]
+    standard = rows[FEDRECON.client.local.steps]
     seen = standard.measure(result.model, data.train, curve=True, device="cpu")
-    write_json(folder / _MEASURED, {"unseen": told[str(FEDRECON.reconstruction_steps)], "seen": seen, "steps": told})
+    write_json(folder / _MEASURED, {"unseen": told[str(FEDRECON.client.local.steps)], "seen": seen, "steps": told})
 
 
 def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
@@ -170,7 +170,7 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[di
         private = plan if isinstance(plan, FedRecon) and plan.noise.noise_multiplier else None
         rows.append(_row(name, [each["unseen"] for each in found[name]], statement if private else None))
         if private:
-            rows[-1].update(noise_multiplier=private.noise_multiplier, **_among_more(private))
+            rows[-1].update(noise_multiplier=private.noise.noise_multiplier, **_among_more(private))
         if name == RECON:
             rows.append(_row("FedRecon, people it trained on", [each["seen"] for each in found[name]], None))
             rows += [_row(_after(count), [each["steps"][str(count)] for each in found[name]], None) for count in STEPS]
@@ -217,7 +217,7 @@ def _among_more(plan: FedRecon) -> dict[str, float]:
     found = {}
     for population in POPULATIONS:
         many = extrapolate(
-            noise_multiplier=plan.noise.noise_multiplier or 0.0,
+            noise_multiplier=plan.noise.multiplier,
             rounds=plan.rounds,
             clients_per_round=plan.cohort.size,
             users_per_client=1,

@@ -21,7 +21,7 @@ import cells
 from sfumato._files import read_json, write_json
 from sfumato.data import Split, UserDataset, split_users, text_users
 from sfumato.federated import FedAvg, FedRecon
-from sfumato.federated.client import Phase
+from sfumato.federated.local_training import Phase
 from sfumato.federated.tasks.outputs import NextToken
 from sfumato.federated.tasks.personalised import Personalised
 from sfumato.models import lstm
@@ -44,8 +44,8 @@ _SHARED = {
     "server.name": "yogi",
     "server.learning_rate": 0.03,
     "server.momentum": 0.9,
-    "clipping.norm": None,
-    "noise.noise_multiplier": 0.0,
+    "clipping": None,
+    "noise": 0.0,
 }
 FEDRECON = FedRecon(
     client={"at_once": 1, "local": {"steps": 20, "epochs": None, "batch_size": 4, "learning_rate": 3.0}},
@@ -57,12 +57,10 @@ TUNING = Phase(records="support", own=None, shared=0.1, batch_size=4, epochs=Non
 
 def task(tuned: bool, rebuilt: bool) -> Personalised:
     """How people are measured: on the sequences that they are not tuned on."""
-    local = FEDRECON.local
-    rule = local.reconstruction
-    assert rule is not None
-    if not rebuilt:
-        local = dataclasses.replace(local, reconstruction=dataclasses.replace(rule, steps=0))
-    return Personalised(inner=NextToken(), local=local, own=None if rebuilt else "", phases=(TUNING,) if tuned else ())
+    plan = FEDRECON if rebuilt else FEDRECON.replace(client={"local": {"steps": 0}})
+    return Personalised(
+        inner=NextToken(), client=plan.client, own=None if rebuilt else "", phases=(TUNING,) if tuned else ()
+    )
 
 
 @cache

@@ -6,6 +6,7 @@ is. The same model, clients and rounds for all. One row loses 30 % of every coho
 the same to the byte as that of the full cohort. Measured on writers whom nobody trained on. See README.md.
 """
 
+import dataclasses
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -24,7 +25,7 @@ from sfumato.federated import FedAvg
 from sfumato.training import Result
 
 FULL = Method(noise="banded", epsilon=8.0)
-MISSING = FULL.replace(cohort={"drop_out": 0.3})
+MISSING = dataclasses.replace(FULL, drop_out=0.3)
 _APART = {"cohort": "min_separation"}
 
 

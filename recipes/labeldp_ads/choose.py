@@ -19,7 +19,7 @@ from sfumato.training.supervised import measure
 
 _PLAIN = [{"epochs": 10, "learning_rate": 0.05, "weight_decay": decay} for decay in (0.0, 1e-3, 1e-2)]
 _CLIPPED = [
-    {"epochs": epochs, "learning_rate": rate, "clip_norm": bound}
+    {"epochs": epochs, "server.learning_rate": rate, "clipping": bound}
     for epochs, rate, bound in (
         *((5, 0.02, 1.0), (20, 0.1, 1.0), (5, 0.5, 1.0), (5, 2.0, 4.0)),
         *((5, 8.0, 4.0), (20, 0.5, 4.0), (20, 2.0, 4.0), (20, 8.0, 4.0)),

@@ -111,7 +111,7 @@ def _fitted(model: nn.Module, data: ExampleDataset, labels: np.ndarray, seed: in
 def _by_gradients(
     kind: type[DPSGD], data: ExampleDataset, epsilon: float, seed: int, settings: dict[str, Any]
 ) -> Found:
-    plan = kind(batch_size=max(1, len(data) // BATCHES), schedule="cosine", seed=seed, **settings).calibrate(
+    plan = kind(cohort=max(1, len(data) // BATCHES), server={"schedule": "cosine"}, seed=seed, **settings).calibrate(
         epsilon=epsilon, delta=0.01 / len(data), population=len(data)
     )
     result = plan.fit(start(data), data)

@@ -97,16 +97,16 @@ def convolutions(_: ExampleDataset) -> nn.Module:
 
 
 STAGES = {1: (1.0,), 2: (0.65, 0.35), 3: (0.6, 0.2, 0.2)}
-DECAYS = tuple({"server.weight_decay": decay} for decay in (0.001, 0.003, 0.01, 0.03))
+DECAYS = tuple({"weight_decay": decay} for decay in (0.001, 0.003, 0.01, 0.03))
 GRADIENTS = (
-    {"steps": 100, "cohort.size": 4096, "server.learning_rate": 4.0},
-    {"steps": 60, "cohort.size": 8192, "server.learning_rate": 2.0},
+    {"steps": 100, "cohort": 4096, "server.learning_rate": 4.0},
+    {"steps": 60, "cohort": 8192, "server.learning_rate": 2.0},
 )
 PROJECTIONS = (
-    {"projection": "hull", "averaging": 0.9, "learning_rate": 6.0},
-    {"projection": "span", "learning_rate": 6.0},
-    {"projection": "span", "averaging": 0.9, "learning_rate": 2.0},
-    {"public_batch": 0, "learning_rate": 4.0},
+    {"projection": "hull", "averaging": 0.9, "server.learning_rate": 6.0},
+    {"projection": "span", "server.learning_rate": 6.0},
+    {"projection": "span", "averaging": 0.9, "server.learning_rate": 2.0},
+    {"public_batch": 0, "server.learning_rate": 4.0},
 )
 PAPER = {  # Ghazi et al. 2021, LP-2ST with a residual network on pixels
     "LP-2ST": {1.0: 0.9582, 2.0: 0.9878, 3.0: 0.9914, 4.0: 0.9924},

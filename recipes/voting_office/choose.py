@@ -85,7 +85,7 @@ def title(trial: Method) -> str:
         return f"{told}, {plan.student_method} student, {plan.student_epochs} epochs, {trial.records} records an agent"
     assert isinstance(plan, DPSGD)
     kind = "DP-FedSGD, nobody trusted" if trial.nobody_trusted else "DP-SGD, records pooled"
-    return f"{kind}, {plan.epochs:g} epochs, batches of {plan.batch_size}, rate {plan.learning_rate:g}"
+    return f"{kind}, {plan.epochs:g} epochs, batches of {plan.cohort.size}, rate {plan.server.learning_rate:g}"
 
 
 def main() -> None:

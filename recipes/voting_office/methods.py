@@ -14,7 +14,7 @@ from sfumato._files import write_json
 from sfumato.accounting import guarantee
 from sfumato.central import DPSGD
 from sfumato.data import UserDataset, examples_from_users
-from sfumato.training import Cadence, RunOptions
+from sfumato.training import RunOptions
 from sfumato.voting import KNNDPFL
 
 NEXT_TO_NOTHING = 0.001
@@ -78,9 +78,8 @@ class Method:
                 out.parent.mkdir(parents=True, exist_ok=True)
                 write_json(beside(out), own_guarantee(plan, here.agents.num_examples))
             told = plan.replace(noise=noise_of_all(plan, here.agents))
-        cadence = Cadence(checkpoint_every=1000)
         return told.fit(
-            model, examples_from_users(here.agents), options=RunOptions(**vars(cadence)), **common
+            model, examples_from_users(here.agents), options=RunOptions(checkpoint_every=1000), **common
         ).evaluation
 
     def _with_noise(self, plan: Any, population: int) -> Any:
@@ -88,8 +87,9 @@ class Method:
         delta = 0.01 / population
         if self.epsilon is not None:
             return plan.calibrate(epsilon=self.epsilon, delta=delta, population=population)
-        noise = {"noise_std": NEXT_TO_NOTHING} if isinstance(plan, KNNDPFL) else {"noise.noise_multiplier": 0.0}
-        return dataclasses.replace(plan, delta=delta, **noise)
+        if isinstance(plan, KNNDPFL):
+            return dataclasses.replace(plan, delta=delta, noise_std=NEXT_TO_NOTHING)
+        return plan.replace(delta=delta, noise=0.0)
 
 
 def beside(folder: Path) -> Path:
@@ -99,8 +99,7 @@ def beside(folder: Path) -> Path:
 
 def noise_of_all(plan: DPSGD, agents: UserDataset) -> float:
     """The noise multiplier of a sum to which every agent adds the noise of the plan."""
-    assert plan.noise_multiplier is not None
-    return plan.noise_multiplier * len(agents) ** 0.5
+    return plan.noise.multiplier * len(agents) ** 0.5
 
 
 def own_guarantee(plan: DPSGD, population: int) -> dict[str, float | None]:
