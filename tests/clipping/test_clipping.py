@@ -218,7 +218,7 @@ def test_more_rows_than_fit_into_the_cache_are_one_sum():
 
 
 def test_shares_for_another_number_of_layers_are_refused_before_anything_is_added():
-    with pytest.raises(InputError, match="layer_shares has 3 numbers but the model trains 2 layers"):
+    with pytest.raises(InputError, match="shares has 3 numbers but the model trains 2 layers"):
         ClippedSum(PerLayer(norm=1.0, shares=(1.0, 1.0, 1.0)), 1.0, LAYERS)
 
 
@@ -396,7 +396,7 @@ def test_automatic_clipping_brings_long_gradients_to_one_length():
 
 @pytest.mark.parametrize("make", [lambda: Automatic(norm=0.0), lambda: PerLayer(norm=-1.0)])
 def test_bounds_are_positive(make):
-    with pytest.raises(InputError, match="clip_norm must be > 0"):
+    with pytest.raises(InputError, match="norm must be > 0"):
         make()
 
 
@@ -418,7 +418,7 @@ def test_an_empty_cohort_is_half_below_and_half_above():
 
 
 def test_it_stops_after_its_rounds():
-    assert [Adaptive(quantile=0.5, rounds=2).active(i) for i in range(4)] == [True, True, False, False]
+    assert [Adaptive(quantile=0.5, adapted_rounds=2).active(i) for i in range(4)] == [True, True, False, False]
     assert Adaptive(quantile=0.5).active(10**6)
 
 
@@ -438,30 +438,30 @@ def test_the_usual_noise_on_the_count_always_leaves_something_for_the_sum(z, cli
 @pytest.mark.parametrize("count_noise", [0.7, 1.0])
 def test_a_count_noise_that_leaves_nothing_for_the_sum_is_refused(count_noise):
     """Noise of std σ_b on a count of sensitivity ½ is a multiplier of 2σ_b: at z the round's whole budget is spent."""
-    with pytest.raises(InputError, match=r"adaptive_clip_count_noise .* leaves nothing .* use more than 1$"):
+    with pytest.raises(InputError, match=r"count_noise .* leaves nothing .* use more than 1$"):
         Adaptive(quantile=0.5, count_noise=count_noise).count_noise_std(clients=100, noise_multiplier=2.0)
 
 
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"quantile": 1.1}, "adaptive_clip_quantile"),
-        ({"learning_rate": math.nan}, "adaptive_clip_learning_rate"),
-        ({"rounds": 0}, "adaptive_clip_rounds"),
-        ({"count_noise": 0.0}, "adaptive_clip_count_noise"),
+        ({"quantile": 1.1}, "quantile"),
+        ({"learning_rate": math.nan}, "learning_rate"),
+        ({"adapted_rounds": 0}, "adapted_rounds"),
+        ({"count_noise": 0.0}, "count_noise"),
     ],
 )
-def test_fields_out_of_range_are_refused_by_the_names_of_the_plan(change, named):
+def test_fields_out_of_range_are_refused_by_their_names(change, named):
     with pytest.raises(InputError, match=named):
         Adaptive(**{"quantile": 0.5, **change})
 
 
 def test_a_norm_that_starts_at_nothing_is_refused():
-    with pytest.raises(InputError, match="initial must be > 0"):
+    with pytest.raises(InputError, match="norm must be > 0"):
         Adaptive(norm=0.0, quantile=0.5)
 
 
 def test_only_the_adaptive_bound_asks_for_a_count():
-    rule = Adaptive(quantile=0.3)
-    assert Adaptive(norm=1.0, rule=rule).quantile == rule
-    assert Flat(norm=1.0).quantile is None
+    bound = Adaptive(quantile=0.3)
+    assert bound.counted is bound
+    assert Flat(norm=1.0).counted is None

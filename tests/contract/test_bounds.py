@@ -1,7 +1,6 @@
 """One unit moves the sum by at most what is stated, and leaves no trace where it is absent: the heart of the matter."""
 
 import math
-import typing
 
 import numpy as np
 import pytest
@@ -19,12 +18,12 @@ from contract.battery import (
 )
 from contract.specimens import NAMES, PRIVATE, SPECIMENS, UNITS, fit, network, plan_of
 from sfumato.algorithms import TRAINED
-from sfumato.training import Plan
+from sfumato.clipping import CLIPPINGS as KINDS
+from sfumato.sampling import COHORTS
 from slow import one_in, slow_but
 
-HINTS = typing.get_type_hints(Plan)
-CLIPPINGS = typing.get_args(HINTS["clipping"])
-SAMPLINGS, LIMITED = ("poisson", "fixed"), ("shuffled", "cyclic", "min_separation")  # by round; as a whole run
+CLIPPINGS = tuple(KINDS.kinds)
+SAMPLINGS, LIMITED = ("poisson", "fixed_size"), ("shuffled", "cyclic_poisson", "min_separation")  # by round; whole runs
 WILD = [0.0, 1.0, 1e3, 1e20, math.inf, math.nan]
 
 
@@ -39,7 +38,7 @@ def test_every_algorithm_of_the_registry_has_a_specimen():
 
 def test_the_battery_knows_every_clipping_and_every_sampling():
     assert CLIPPINGS == ("flat", "per_layer", "automatic", "adaptive")
-    assert (*SAMPLINGS, *LIMITED) == typing.get_args(HINTS["sampling"])
+    assert {*SAMPLINGS, *LIMITED} == set(COHORTS.kinds)
 
 
 @pytest.mark.parametrize(("name", "clipping"), one_in(4, PRIVATE, CLIPPINGS))
@@ -50,13 +49,19 @@ def test_one_unit_moves_the_sum_by_at_most_the_stated_sensitivity(name, clipping
     one, other = (draw.draw(st.sampled_from(WILD)) for _ in range(2))
     variant = draw.draw(st.sampled_from(specimen.variants))
     clip_norm = draw.draw(st.sampled_from([1e-3, 0.5, 50.0]))
-    fields = {"units": UNITS, "clipping": clipping, "clip_norm": clip_norm, "noise_multiplier": 0.1, **variant}
+    fields = {
+        "units": UNITS,
+        "clipping": clipping,
+        "clipping.norm": clip_norm,
+        "noise.noise_multiplier": 0.1,
+        **variant,
+    }
     plan, records = plan_of(name, **fields), specimen.records(seed, wild=one)
     whole = summed(contribution_of(name, plan, records), plan.private_sum(UNITS))
     without = summed(contribution_of(name, plan, records.subset(range(UNITS - 1))), plan.private_sum(UNITS))
     exchanged = summed(contribution_of(name, plan, specimen.records(seed, wild=other, last=1)), plan.private_sum(UNITS))
     for sampling in SAMPLINGS:
-        parts = plan_of(name, sampling=sampling, **fields).private_sum(UNITS)
+        parts = plan_of(name, cohort=sampling, **fields).private_sum(UNITS)
         assert parts.record(0, clip_norm)["sensitivity"] == parts.contributions_moved * parts.scale(clip_norm)
         assert_moves_at_most(parts, parts.grouping.contributions_moved("add_remove"), whole, without)
         assert_moves_at_most(parts, parts.grouping.contributions_moved("replace"), whole, exchanged)
@@ -69,7 +74,7 @@ def test_a_single_contribution_reaches_its_bound_and_no_more(name):
     """So no noise is wasted, and the records above are wild enough to tell a bound from none."""
     records, clip_norm = SPECIMENS[name].records(wild=1e4), 0.01
     for clipping in CLIPPINGS:
-        plan = plan_of(name, clipping=clipping, clip_norm=clip_norm, noise_multiplier=0.1)
+        plan = plan_of(name, **{"clipping": clipping, "clipping.norm": clip_norm, "noise.noise_multiplier": 0.1})
         parts, contribution = plan.private_sum(UNITS), contribution_of(name, plan, records)
         cohort = parts.grouping.group(np.array([UNITS - 1]), 0, SOURCE)
         total = clipped_sum(contribution, parts, cohort).total

@@ -53,8 +53,10 @@ def test_killed_in_mid_round_and_resumed_it_is_byte_identical(name, killed, tmp_
 def test_a_run_goes_on_with_what_it_found_where_a_search_ends_in_other_digits_today(name, killed, tmp_path):
     """As with other threads, or on another processor."""
     known = plan_of(name).for_population(UNITS)
-    found = {field: getattr(known, field) for field in ("noise_multiplier", "coefficients", "column_scales")}
-    moved = {field: _moved(value) for field, value in found.items() if value is not None}
+    found = {
+        field: getattr(known.noise, field, None) for field in ("noise_multiplier", "coefficients", "column_scales")
+    }
+    moved = {f"noise.{field}": _moved(value) for field, value in found.items() if value is not None}
     out = shutil.copytree(killed / name, tmp_path / "killed")
     fit(name, out, model=network(dropout=0.2), resume=True, **moved)
     assert published(out) == published(fit(name, tmp_path / "undisturbed", model=network(dropout=0.2)).folder)
@@ -63,21 +65,27 @@ def test_a_run_goes_on_with_what_it_found_where_a_search_ends_in_other_digits_to
 def test_a_descent_that_ends_at_other_coefficients_which_are_as_good_is_no_other_run(killed, tmp_path):
     """As BLT's does with other threads: buffers change their places, or share one decay."""
     out = shutil.copytree(killed / "fedemb+blt", tmp_path / "killed")
-    found = plan_of("fedemb+blt").for_population(UNITS).coefficients
+    found = plan_of("fedemb+blt").for_population(UNITS).noise.coefficients
     half = len(found) // 2
     turned = (*found[:half][::-1], *found[half:][::-1])
     assert turned != found
-    fit("fedemb+blt", out, model=network(dropout=0.2), resume=True, coefficients=turned, noise_multiplier=0.8 + 1e-7)
+    fit(
+        "fedemb+blt",
+        out,
+        model=network(dropout=0.2),
+        resume=True,
+        **{"noise.coefficients": turned, "noise.noise_multiplier": 0.8 + 1e-7},
+    )
     assert published(out) == published(fit("fedemb+blt", tmp_path / "new", model=network(dropout=0.2)).folder)
 
 
 @pytest.mark.parametrize(
     ("name", "changes"),
     [
-        ("dpsgd", {"noise_multiplier": 0.80001}),
-        ("fedemb+blt", {"noise_multiplier": 0.8001}),
-        ("fedemb+blt", {"coefficients": (0.3, 0.1, 0.9, 0.5)}),
-        ("fedavg+banded", {"coefficients": (1.0, 1e-4)}),
+        ("dpsgd", {"noise.noise_multiplier": 0.80001}),
+        ("fedemb+blt", {"noise.noise_multiplier": 0.8001}),
+        ("fedemb+blt", {"noise.coefficients": (0.3, 0.1, 0.9, 0.5)}),
+        ("fedavg+banded", {"noise.coefficients": (1.0, 1e-4)}),
     ],
 )
 def test_what_does_something_else_is_no_rounding(name, changes, killed, tmp_path):
@@ -93,8 +101,8 @@ def test_what_does_something_else_is_no_rounding(name, changes, killed, tmp_path
 def test_a_plan_that_somebody_changed_is_refused_in_a_line(field, damage, killed, tmp_path):
     out = shutil.copytree(killed / "fedavg+banded", tmp_path / "killed")
     plan = json.loads((out / "plan.json").read_text())
-    (out / "plan.json").write_text(json.dumps({**plan, field: damage}))
-    with pytest.raises(InputError, match=f"another plan, model or data set .*{field}"):
+    (out / "plan.json").write_text(json.dumps({**plan, "noise": {**plan["noise"], field: damage}}))
+    with pytest.raises(InputError, match=f"another plan, model or data set .*noise.{field}"):
         fit("fedavg+banded", out, model=network(dropout=0.2), resume=True)
 
 
@@ -127,10 +135,10 @@ def test_phases_of_a_killed_run_are_neither_paid_nor_drawn_twice(name, killed, t
         {"rounds": 9},
         {"seed": 4},
         {"noise": "bisr"},
-        {"coefficients": (1.0, 0.5)},
-        {"bands": 1},
-        {"max_participations": 3},
-        {"drop_out": 0.1},
+        {"noise.coefficients": (1.0, 0.5)},
+        {"noise.bands": 1},
+        {"cohort.max_participations": 3},
+        {"cohort.drop_out": 0.1},
     ],
     ids=str,
 )

@@ -28,7 +28,7 @@ from sfumato.sampling import VirtualClients
 from sfumato.training import Callback, RunOptions, Stop
 from slow import one_in, slow_but
 
-ADAPTIVE_ONLY = {"adaptive": {"adaptive_clip_rounds": 2}}
+ADAPTIVE_ONLY = {"adaptive": {"clipping.adapted_rounds": 2}}
 
 
 def parts_and_contribution(name, **changes):
@@ -42,11 +42,10 @@ def test_an_empty_cohort_releases_the_stated_noise_and_steps(name, sampling, cli
     z, clip_norm, count_noise = 0.8, 0.5, 1.5
     parts, contribution = parts_and_contribution(
         name,
-        sampling=sampling,
+        cohort=sampling,
         clipping=clipping,
-        noise_multiplier=z,
-        clip_norm=clip_norm,
-        **({"adaptive_clip_count_noise": count_noise} if clipping == "adaptive" else {}),
+        **{"noise.noise_multiplier": z, "clipping.norm": clip_norm},
+        **({"clipping.count_noise": count_noise} if clipping == "adaptive" else {}),
     )
     left = z if clipping != "adaptive" else (z**-2 - (2 * count_noise) ** -2) ** -0.5  # the count takes its part
     assert_an_empty_cohort_steps(contribution, parts, tmp_path / "run", left * clip_norm)
@@ -54,7 +53,7 @@ def test_an_empty_cohort_releases_the_stated_noise_and_steps(name, sampling, cli
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_sum_is_divided_by_the_planned_number(name, tmp_path):
-    quiet = {"noise_multiplier": 1e-9} if name in PRIVATE else {}
+    quiet = {"noise.noise_multiplier": 1e-9} if name in PRIVATE else {}
     parts, contribution = parts_and_contribution(name, rounds=1, **quiet)
     planned = parts.grouping.clients
     cohorts = (cohort_of(parts, contribution, seed) for seed in range(50))
@@ -91,7 +90,7 @@ class Watched:
 def test_the_sampling_that_is_accounted_is_the_sampling_that_ran(name, sampling, tmp_path):
     """Counts of draws, in all and unit by unit; two-sided at a level of 1e-6 each, and the seed is fixed."""
     population, cohort, rounds, z = 2000, 500, 40, 0.8
-    fields = {"units": cohort, "rounds": rounds, "sampling": sampling, "population": population}
+    fields = {"units": cohort, "rounds": rounds, "cohort": sampling, "population": population}
     fields |= SPECIMENS[name].bare
     plan, watched = plan_of(name, **fields), []
 
@@ -99,10 +98,10 @@ def test_the_sampling_that_is_accounted_is_the_sampling_that_ran(name, sampling,
         watched.append(Watched(plan.contribution(*arguments), population))
         return watched[0]
 
-    folder = fit(name, tmp_path / "run", contribution=contribution, noise_multiplier=z, **fields).folder
+    folder = fit(name, tmp_path / "run", contribution=contribution, **{"noise.noise_multiplier": z, **fields}).folder
     entries, drawn = ledger_of(folder), watched[0].drawn
     own = not isinstance(plan.grouping, VirtualClients)
-    gaussian = Gaussian(z / (1 if own or sampling == "fixed" else 2))  # an exchange is doubled by the accountant
+    gaussian = Gaussian(z / (1 if own or sampling == "fixed_size" else 2))  # an exchange is doubled by the accountant
     assert {event_of(entry) for entry in entries} == {plan.sampler(population).account(gaussian)}
     assert len(drawn) == len(entries) == rounds
     rate = event_of(entries[0]).sampling_rate
@@ -120,9 +119,10 @@ def test_the_sampling_that_is_accounted_is_the_sampling_that_ran(name, sampling,
 def test_the_limits_that_are_accounted_are_those_that_ran(name, sampling, tmp_path):
     """Every unit's rounds, over the whole run, are a pattern that the accounted limits allow."""
     population, rounds = 400, 30
-    fields = {"units": 40, "rounds": rounds, "sampling": sampling, "population": population}
+    fields = {"units": 40, "rounds": rounds, "cohort": sampling, "population": population}
     if sampling == "min_separation":
-        fields |= {"min_separation": 5, "max_participations": 4, "availability": 0.7, "drop_out": 0.2}
+        fields |= {"cohort.min_separation": 5, "cohort.max_participations": 4}
+        fields |= {"cohort.availability": 0.7, "cohort.drop_out": 0.2}
     plan, watched = plan_of(name, **fields), []
 
     def contribution(*arguments):
@@ -147,7 +147,7 @@ def test_the_limits_that_are_accounted_are_those_that_ran(name, sampling, tmp_pa
 @pytest.mark.parametrize("sampling", LIMITED)
 def test_a_count_beside_the_sum_is_refused_where_the_run_is_accounted_as_a_whole(sampling):
     with pytest.raises(InputError, match="adaptive clipping is accounted round by round"):
-        plan_of("fedavg", sampling=sampling, clipping="adaptive").private_sum(UNITS)
+        plan_of("fedavg", cohort=sampling, clipping="adaptive").private_sum(UNITS)
 
 
 @pytest.mark.parametrize("name", CORRELATED)
@@ -198,9 +198,9 @@ def runs(names, samplings=SAMPLINGS, clippings=CLIPPINGS):
         (
             name,
             {
-                "sampling": sampling,
+                "cohort": sampling,
                 "clipping": clipping,
-                **({"adaptive_clip_rounds": 2} if clipping == "adaptive" else {}),
+                **({"clipping.adapted_rounds": 2} if clipping == "adaptive" else {}),
             },
         )
         for name in PRIVATE
@@ -233,7 +233,7 @@ def test_a_bound_costs_what_its_sensitivity_costs_and_no_less(name, sampling):
     """Each way of clipping to C with the same noise has the same event: a count shares its round's cost."""
     costs = set()
     for clipping in CLIPPINGS:
-        plan = plan_of(name, sampling=sampling, clipping=clipping)
+        plan = plan_of(name, cohort=sampling, clipping=clipping)
         event = plan.private_sum(UNITS).event(3)
         costs.add(round(guarantee(event, adjacency=plan.sampler(UNITS).adjacency).epsilon(1e-3), 6))
     assert len(costs) == 1
@@ -243,10 +243,10 @@ def test_a_bound_costs_what_its_sensitivity_costs_and_no_less(name, sampling):
 def test_a_budget_for_other_neighbours_is_refused_before_anything_is_written(name, tmp_path):
     """Or the statement could say more than the budget."""
     with pytest.raises(InputError, match=r'give Budget\(\.\.\., adjacency="replace"\)'):
-        fit(name, tmp_path / "run", sampling="fixed", budget=Budget(epsilon=100.0, delta=1e-3))
+        fit(name, tmp_path / "run", cohort="fixed_size", budget=Budget(epsilon=100.0, delta=1e-3))
     assert not (tmp_path / "run").exists()
     budget = Budget(epsilon=100.0, delta=1e-3, adjacency="replace")
-    assert fit(name, None, sampling="fixed", budget=budget, delta=1e-3).statement.epsilon <= 100.0
+    assert fit(name, None, cohort="fixed_size", budget=budget, delta=1e-3).statement.epsilon <= 100.0
 
 
 @pytest.mark.parametrize(("name", "kept"), one_in(2, PRIVATE, [True, False]))
@@ -271,5 +271,5 @@ def test_a_round_beyond_the_budget_is_refused_before_it_is_released(name, kept, 
 @pytest.mark.parametrize("name", LIMITABLE)
 def test_a_schedule_for_other_units_is_refused_before_a_folder_is_there(name, sampling, tmp_path):
     with pytest.raises(InputError, match=rf"was planned for {UNITS + 4} units but {UNITS} are present"):
-        fit(name, tmp_path / "run", sampling=sampling, population=UNITS + 4)
+        fit(name, tmp_path / "run", cohort=sampling, population=UNITS + 4)
     assert not (tmp_path / "run").exists()

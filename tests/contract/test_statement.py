@@ -1,6 +1,5 @@
 """Every run leaves a statement, and every algorithm has a command whose promise is what the run states."""
 
-import dataclasses
 import json
 import math
 import re
@@ -17,6 +16,7 @@ import made_up_patients
 import small_runs
 from contract.battery import PUBLISHED, published
 from contract.specimens import NAMES, PRIVATE, SPECIMENS, fit, network
+from sfumato._parts import flat, to_json
 from sfumato._types import Unit
 from sfumato.accounting import Laplace, NonPrivate
 from sfumato.algorithms import ALGORITHMS, TRAINED, command_of
@@ -24,7 +24,8 @@ from sfumato.cli.main import main
 from sfumato.data import examples_from_arrays
 from sfumato.labels import LPMST, RROnBins
 from sfumato.runs import Facts
-from sfumato.statement import Statement, make_statement, prepared_alone
+from sfumato.statement import Statement, make_statement
+from sfumato.statement.facts import prepared_alone
 from sfumato.synthesis import EHRSafe
 from sfumato.voting import AEDPFL, KNNDPFL
 
@@ -82,7 +83,7 @@ def test_a_seeded_run_says_that_it_is_a_simulation_and_another_does_not(name):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_run_without_noise_promises_nothing(name, tmp_path):
-    silent = {"noise_multiplier": 0.0} if name in PRIVATE else {}
+    silent = {"noise.noise_multiplier": 0.0} if name in PRIVATE else {}
     folder = fit(name, tmp_path / "run", rounds=1, **silent).folder
     statement = statement_of(folder)
     assert statement.keys() >= FIELDS
@@ -203,9 +204,9 @@ def test_a_statement_of_any_unit_has_that_condition_and_none_without_noise(unit)
 def test_help_tells_every_field_of_the_plan_once(name, capsys):
     assert main([*command_of(name).split(), "--help-all"]) == 0
     told = capsys.readouterr().out
-    options = re.findall(r"^[│ ] --([a-z0-9-]+)", told, re.MULTILINE)
-    for field in dataclasses.fields(TRAINED[name].load()):
-        assert options.count(field.name.replace("_", "-")) == 1, field.name
+    options = re.findall(r"^[│ ] --([a-z0-9.-]+)", told, re.MULTILINE)
+    for option, _ in flat(to_json(TRAINED[name].load()())):
+        assert options.count(option.replace("_", "-")) == 1, option
     assert TRAINED[name].about[:40] in told
 
 

@@ -112,7 +112,7 @@ def test_threads_change_no_bit(name: str):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_memory_is_bands_buffers_or_the_depth_of_the_tree(name: str):
-    from sfumato.mechanisms.correlated import recurrence_of
+    from sfumato.mechanisms.rows import recurrence_of
 
     vectors = {"one band": 0, "banded": 3, "scaled": 2, "blt": 2, "bisr": 3, "tree": 4, "plain tree": 4}
     kept = recurrence_of(STRATEGIES[name], ROUNDS).vectors
@@ -120,7 +120,7 @@ def test_memory_is_bands_buffers_or_the_depth_of_the_tree(name: str):
 
 
 def test_tree_noise_needs_one_draw_a_round_and_a_stack_of_logarithmic_height():
-    from sfumato.mechanisms.correlated import TreeRows
+    from sfumato.mechanisms.rows import TreeRows
 
     tree = TreeRows("efficient", None, False, 2000)
     blocks = [tree.block(round) for round in range(2000)]
@@ -184,7 +184,7 @@ def test_independent_noise_with_limits_costs_the_rounds_that_a_unit_can_be_in():
 
 @pytest.mark.parametrize("sampler", [Poisson(size=5, population=50), FixedSize(size=5, population=50)])
 def test_sampling_without_limits_is_refused(sampler: Poisson | FixedSize):
-    with pytest.raises(InputError, match="noise=tree needs sampling that limits how often a unit takes part"):
+    with pytest.raises(InputError, match="needs a cohort that limits how often a unit takes part"):
         mechanism(BinaryTree()).event(1.0, sampler, ROUNDS)
 
 
@@ -392,12 +392,12 @@ def test_every_round_has_noise_of_its_own_and_the_same_one_when_it_is_repeated()
 
 
 def test_the_noise_that_is_left_beside_another_release_costs_the_rest():
-    left = Gaussian(noise_multiplier=1.1).beside(4.0)
+    left = Gaussian(noise_multiplier=1.1).sharing(4.0)
     both = left.single(1.0) + acc.Gaussian(4.0)
     assert acc.guarantee(both).epsilon(1e-6) == pytest.approx(acc.guarantee(acc.Gaussian(1.1)).epsilon(1e-6), rel=1e-9)
-    assert Gaussian(noise_multiplier=0.0).beside(0.0).noise_multiplier == 0.0
+    assert Gaussian(noise_multiplier=0.0).sharing(0.0).noise_multiplier == 0.0
     with pytest.raises(InputError, match=r"noise multiplier 1 leaves nothing for the sum at 1\.1"):
-        Gaussian(noise_multiplier=1.1).beside(1.0)
+        Gaussian(noise_multiplier=1.1).sharing(1.0)
 
 
 def test_noise_on_an_unbounded_sum_is_refused():

@@ -53,10 +53,15 @@ def test_nobody_and_everybody():
     assert everybody.account(acc.Gaussian(2.0)) == acc.Gaussian(2.0)
 
 
-@pytest.mark.parametrize("rate", [0.0, -0.1, 1.1, float("nan")])
-def test_a_rate_that_is_no_probability_is_refused(rate):
-    with pytest.raises(InputError, match="sampling_rate"):
-        Poisson(size=round(rate * 10), population=10)
+@pytest.mark.parametrize("size", [0, -1, 11, 1.5, float("nan")])
+def test_a_size_that_gives_no_probability_is_refused(size):
+    with pytest.raises(InputError, match="size"):
+        Poisson(size=size, population=10)
+
+
+def test_a_rate_is_not_known_before_the_population():
+    with pytest.raises(InputError, match="population is not known yet"):
+        _ = Poisson(size=5).sampling_rate
 
 
 def test_coins_alone_decide_how_often_a_unit_takes_part():
@@ -118,7 +123,7 @@ def test_it_is_never_accounted_as_poisson():
 
 
 def test_a_cohort_larger_than_the_population_is_refused():
-    with pytest.raises(InputError, match="cohort of 11 cannot be drawn from 10"):
+    with pytest.raises(InputError, match="11 units a round cannot be drawn from 10"):
         FixedSize(size=11, population=10)
 
 

@@ -358,7 +358,7 @@ def test_the_whole_run_is_accounted_by_the_promise():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"size": 21}, "a cohort of 21 cannot be drawn from 20 units"),
+        ({"size": 21}, "21 units a round cannot be drawn from 20"),
         ({"size": 0}, "size must be a whole number >= 1, got 0"),
         ({"rounds": 0}, "rounds must be a whole number >= 1, got 0"),
         ({"min_separation": -1}, "min_separation must be a whole number >= 0, got -1"),
@@ -499,7 +499,7 @@ def test_a_round_of_an_epoch_has_no_event_of_its_own():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"size": 11}, "a batch of 11 cannot be filled from 10 units"),
+        ({"size": 11}, "11 units a round cannot be drawn from 10"),
         ({"size": 0}, "size must be a whole number >= 1, got 0"),
         ({"population": 2.5}, "population must be a whole number"),
         ({"rounds": 0}, "rounds must be a whole number >= 1, got 0"),

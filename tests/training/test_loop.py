@@ -213,7 +213,7 @@ def test_a_stream_is_one_line_of_the_ledger_which_is_there_before_the_first_rele
 
 @pytest.mark.parametrize(
     "bound",
-    [Flat(norm=1.0), Adaptive(norm=1.0, quantile=0.5, rounds=3)],
+    [Flat(norm=1.0), Adaptive(norm=1.0, quantile=0.5, adapted_rounds=3)],
     ids=["flat", "adaptive"],
 )
 def test_independent_rounds_are_a_line_each_and_what_ran_is_what_the_sum_says(tmp_path, bound):

@@ -342,7 +342,7 @@ Rows = tuple[list[tuple[Tensor, ...]], Tensor | None]
 """The inputs of each augmentation, and the targets."""
 
 
-_USUAL = ExampleTraining()
+_AS_USUAL = ExampleTraining()
 
 
 class ExampleContribution(GradientSum):
@@ -368,7 +368,7 @@ class ExampleContribution(GradientSum):
         data: ExampleDataset,
         loss: LossPerExample = cross_entropy,
         trainable: str = "all",
-        examples: ExampleTraining = _USUAL,
+        examples: ExampleTraining = _AS_USUAL,
         device: str = "cpu",
     ) -> None:
         refuse_no_values(model)
