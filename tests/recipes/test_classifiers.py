@@ -98,7 +98,7 @@ def test_rows_have_each_method_at_each_budget_and_train_what_they_say(squeezenet
 
 def test_more_budget_is_less_noise(squeezenet):
     rows = [squeezenet.ROWS[f"{squeezenet.COLOURS}: features + linear: ε = {e}"] for e in (1, 2, 8)]
-    noises = [squeezenet.plan_of(row, 6_000).noise_multiplier for row in rows]
+    noises = [squeezenet.plan_of(row, 6_000).noise.noise_multiplier for row in rows]
     assert noises == sorted(noises, reverse=True)
     assert noises[0] > noises[-1] > 0
 
@@ -112,7 +112,7 @@ def test_rows_with_one_seed_need_no_other_run(squeezenet, tmp_path):
             run = place(name, seed)
             run.mkdir(parents=True)
             (run / "statement.json").write_text('{"epsilon": 1.0, "delta": 1e-05, "unit": "example"}')
-            (run / "plan.json").write_text('{"noise_multiplier": 1.0}')
+            (run / "plan.json").write_text('{"noise": {"noise_multiplier": 1.0}}')
             (run / "evaluation.json").write_text(json.dumps({"trained": {"accuracy": 0.25 + 0.5 * seed}}))
     rows = squeezenet.table(place, 2, False)
     assert [(row["seeds"], row["mean"]) for row in rows] == [
@@ -211,9 +211,10 @@ def test_the_rule_of_the_rate_and_the_frozen_layers_are_the_papers(transfer):
         dataset="ImageNet", pretrained=True, trained="last stage", epsilon=10.0, batch=65_536, epochs=70
     )
     plan = transfer["plan_of"](row, large, population)
-    assert plan.learning_rate == pytest.approx(0.03 * 65_536 / 256)
-    assert (plan.momentum, plan.nesterov, plan.schedule, plan.clipping.norm) == (0.9, True, "cosine", 1.0)
-    assert (plan.steps, plan.warm_up) == (1368, 19)  # 70 epochs, of which one warms up
+    server = plan.server
+    assert server.learning_rate == pytest.approx(0.03 * 65_536 / 256)
+    assert (server.momentum, server.nesterov, server.schedule, plan.clipping.norm) == (0.9, True, "cosine", 1.0)
+    assert (plan.steps, server.warm_up) == (1368, 19)  # 70 epochs, of which one warms up
     assert plan.delta < 1 / population
     trained = {name.split(".")[0] for name, _ in models.trainable_parameters(large, plan.trainable)}
     assert trained == {"layer4", "embedding"}

@@ -23,7 +23,6 @@ from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema, numeric
 from sfumato.synthesis import EHRSafe, IndependentColumns, Synthesizer
 from sfumato.synthesis.training import Diverged
-from sfumato.training import RunOptions
 from slow import one_in
 
 # A whole run of each recurrent GAN: what it says, how it stops and goes on, and what it refuses.
@@ -69,7 +68,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(
 ):
     data, plan = patients(40), quick(kind)
     plan.fit(data, out=tmp_path / "whole")
-    stopped = plan.fit(data, out=tmp_path / "stopped", options=RunOptions(progress=StopAt(stage, step)))
+    stopped = plan.fit(data, out=tmp_path / "stopped", progress=StopAt(stage, step))
     assert not stopped.finished
     assert stopped.synthesizer is None
     assert plan.fit(data, out=tmp_path / "stopped", resume=True).finished
@@ -87,7 +86,7 @@ def test_a_run_that_has_ended_learns_nothing_again_and_its_file_draws_the_same(
     def refuse(what: str, done: int, of: int) -> None:
         raise AssertionError(what)
 
-    again = plan.fit(data, out=tmp_path / "run", resume=True, options=RunOptions(progress=refuse))
+    again = plan.fit(data, out=tmp_path / "run", resume=True, progress=refuse)
     found = [
         next(each.sample(50, seed=3)).fingerprint()
         for each in (result.synthesizer, again.synthesizer, load_baseline(tmp_path / "run"))
@@ -220,7 +219,7 @@ def test_the_report_of_a_run_that_was_stopped_says_that_it_made_no_records(patie
     def stop(what: str, done: int, of: int) -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
-    assert not quick("rcgan").fit(patients(30), out=tmp_path / "run", options=RunOptions(progress=stop)).finished
+    assert not quick("rcgan").fit(patients(30), out=tmp_path / "run", progress=stop).finished
     assert main(["report", str(tmp_path / "run")]) == 0
     assert "Stopped before it could make records" in capsys.readouterr().out
 

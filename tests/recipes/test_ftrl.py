@@ -1,6 +1,5 @@
 """The recipes of DP-FTRL."""
 
-import dataclasses
 import json
 import os
 import subprocess
@@ -10,6 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from sfumato._parts import flat
 from sfumato.accounting import guarantee
 
 # The recipe of correlated noise by role trains every row at its budget and draws the figure.
@@ -28,20 +28,35 @@ def ftrl_recipe(monkeypatch):
     return ftrl_recipe, namespace["RECIPE"]
 
 
+CHOSEN = {"noise", "noise.noise_multiplier", "noise.coefficients", "noise.column_scales", "server.learning_rate"}
+CHOSEN |= {"cohort", "cohort.parts", "cohort.min_separation"}
+
+
+def settings(plan) -> dict:
+    """All settings by name; those that its kinds of noise and cohorts do not have are as where nobody sets them."""
+    unset = {
+        "noise.estimator": "efficient",
+        "noise.completion": False,
+        "noise.prefix_error": "mean",
+        **dict.fromkeys(("noise.restart", "noise.bands", "noise.buffers", "cohort.max_participations")),
+        "cohort.availability": 1.0,
+        "cohort.drop_out": 0.0,
+    }
+    return {**unset, **dict(flat(plan.to_json()))}
+
+
 def test_rows_of_one_budget_differ_in_noise_sampling_and_the_rate_that_follows_from_the_noise(ftrl_recipe):
     shared, table = ftrl_recipe
     noises = [shared.Method(noise=noise, epsilon=8.0) for noise in table.noises]
     plans = [table.planned(method, 250, False) for method in noises]
-    free = {"noise", "coefficients", "column_scales", "noise_multiplier", "server_learning_rate"}
-    free |= {"sampling", "parts", "min_separation"}
-    common = [{name: value for name, value in vars(plan).items() if name not in free} for plan in plans]
+    common = [{name: value for name, value in settings(plan).items() if name not in CHOSEN} for plan in plans]
     assert all(fields == common[0] for fields in common)
     for plan in plans:
         rounds = plan.private_sum(250)
         spent = guarantee(rounds.event(plan.rounds), rounds.sampler.adjacency).epsilon(0.01 / 250)
         assert 0.999 * 8 < spent <= 8
         error = shared.predicted_error(plan, 250)
-        assert plan.server_learning_rate == pytest.approx(min(2.5, 0.16 / error), abs=1e-3)
+        assert plan.server.learning_rate == pytest.approx(min(2.5, 0.16 / error), abs=1e-3)
 
 
 def test_correlated_noise_is_predicted_to_lose_to_sampling_at_a_small_budget_and_to_win_at_a_large_one(ftrl_recipe):
@@ -125,19 +140,18 @@ def test_every_row_of_writers_runs_and_states_its_budget(shared, tmp_path):
 
 
 def test_rows_differ_in_noise_sampling_and_the_servers_rate_only(writers):
-    chosen = {"noise", "noise_multiplier", "sampling", "parts", "min_separation", "coefficients", "column_scales"}
-    chosen |= {"server_learning_rate", "drop_out", "delta", "population"}
+    chosen = {*CHOSEN, "cohort.drop_out", "delta", "population"}
     table = writers.RECIPE
+    shared = settings(table.plan)
     for title in ("tree, ε 8", "independent, Poisson sampling, ε 2", "banded, cyclic Poisson sampling, ε 8"):
-        plan = table.planned(table.methods[title], 539, False)
-        fields = (field.name for field in dataclasses.fields(plan))
-        assert {name for name in fields if getattr(plan, name) != getattr(table.plan, name)} <= chosen
+        own = settings(table.planned(table.methods[title], 539, False))
+        assert {name for name in own.keys() | shared.keys() if own.get(name) != shared.get(name)} <= chosen
 
 
 def test_the_row_with_missing_writers_has_the_noise_and_the_rate_of_the_full_one(writers):
     full, missing = (writers.RECIPE.planned(row, 539, False) for row in (writers.FULL, writers.MISSING))
-    assert missing.drop_out == 0.3
-    assert dataclasses.replace(missing, drop_out=None) == full
+    assert missing.cohort.drop_out == 0.3
+    assert missing.replace(cohort={"drop_out": 0.0}) == full
     assert writers.MISSING.title in writers.RECIPE.methods
 
 

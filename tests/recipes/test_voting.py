@@ -201,12 +201,12 @@ def test_an_agents_own_noise_promises_what_the_row_states(recipe):
     methods = sys.modules["methods"]
     plan = recipe.gradients(10, 256, 1.0).calibrate(epsilon=4.0, delta=1e-5, population=1000)
     told = methods.own_guarantee(plan, 1000)
-    alone = acc.Gaussian(plan.noise_multiplier).poisson(0.256) * 40  # steps: 10 passes of 1000 / 256, rounded up
+    alone = acc.Gaussian(plan.noise.noise_multiplier).poisson(0.256) * 40  # steps: 10 passes of 1000 / 256, rounded up
     assert told["epsilon"] == pytest.approx(acc.guarantee(alone, adjacency="add_remove").epsilon(1e-5), rel=1e-9)
     assert told["delta"] == 1e-5
     # Independent noises: their variances add up.
     agents = [None] * 49
-    assert methods.noise_of_all(plan, agents) ** 2 == pytest.approx(sum(plan.noise_multiplier**2 for _ in agents))
+    assert methods.noise_of_all(plan, agents) ** 2 == pytest.approx(sum(plan.noise.noise_multiplier**2 for _ in agents))
 
 
 def test_chosen_settings_are_among_the_trials(recipe, script):
