@@ -33,8 +33,8 @@ EXAMPLES = {
         "# what would this cost? nothing is trained",
         "$ sfumato fedemb --data glyphs --epsilon 8 --dry-run",
     ],
-    "fedavg": ["$ sfumato fedavg --data glyphs --epsilon 8 --clients-per-round 64 --dry-run"],
-    "fedsgd": ["$ sfumato fedsgd --data glyphs --noise-multiplier 2 --rounds 50 --dry-run"],
+    "fedavg": ["$ sfumato fedavg --data glyphs --epsilon 8 --cohort 64 --dry-run"],
+    "fedsgd": ["$ sfumato fedsgd --data glyphs --noise 2 --rounds 50 --dry-run"],
     "fedrecon": [
         *_RATED,
         "$ sfumato fedrecon --data ml-latest-small --items films.txt --model matrix_factorization "
@@ -50,7 +50,7 @@ EXAMPLES = {
     ],
     "personalise": [
         *_RATED,
-        "$ sfumato fedrecon --data ml-latest-small --model matrix_factorization --noise-multiplier 1 --rounds 2 \\",
+        "$ sfumato fedrecon --data ml-latest-small --model matrix_factorization --noise 1 --rounds 2 \\",
         ">     --items films.txt --out runs/a",
         "$ sfumato personalise runs/a ml-latest-small --top 10 --out for-each.parquet",
         "# how good is the model for them?",
@@ -74,14 +74,14 @@ EXAMPLES = {
     ],
     "embed": [
         "$ sfumato data glyphs glyphs.store --identities 40 --images 6",
-        "$ sfumato fedemb --data glyphs.store --noise-multiplier 1 --rounds 1 --local-epochs 1 \\",
-        ">     --clients-per-round 2 --out runs/a",
+        "$ sfumato fedemb --data glyphs.store --noise 1 --rounds 1 --client.epochs 1 \\",
+        ">     --cohort 2 --out runs/a",
         "$ sfumato embed runs/a glyphs.store --out embeddings.parquet",
     ],
     "search": [
         "$ sfumato data glyphs glyphs.store --identities 40 --images 6",
-        "$ sfumato fedemb --data glyphs.store --noise-multiplier 1 --rounds 1 --local-epochs 1 \\",
-        ">     --clients-per-round 2 --out runs/a",
+        "$ sfumato fedemb --data glyphs.store --noise 1 --rounds 1 --client.epochs 1 \\",
+        ">     --cohort 2 --out runs/a",
         "$ sfumato embed runs/a glyphs.store --out embeddings.parquet",
         "$ sfumato search embeddings.parquet --query embeddings.parquet --neighbours 3 --out neighbours.parquet",
     ],
@@ -138,14 +138,14 @@ EXAMPLES = {
     ],
     "report": [
         "$ sfumato data glyphs glyphs.store --identities 40 --images 6",
-        "$ sfumato fedemb --data glyphs.store --noise-multiplier 1 --rounds 1 --local-epochs 1 \\",
-        ">     --clients-per-round 2 --out runs/a",
+        "$ sfumato fedemb --data glyphs.store --noise 1 --rounds 1 --client.epochs 1 \\",
+        ">     --cohort 2 --out runs/a",
         "$ sfumato report runs/a --out a.html",
     ],
     "close": [
         "$ sfumato data glyphs glyphs.store --identities 40 --images 6",
-        "$ sfumato fedemb --data glyphs.store --noise-multiplier 1 --rounds 1 --local-epochs 1 \\",
-        ">     --clients-per-round 2 --out runs/a",
+        "$ sfumato fedemb --data glyphs.store --noise 1 --rounds 1 --client.epochs 1 \\",
+        ">     --cohort 2 --out runs/a",
         "$ sfumato close runs/a",
     ],
     "tally": [
