@@ -234,7 +234,7 @@ def _users(folder: Path, own: bool, *command: Any) -> Words:
     kinds = np.array([["ant", "bee"][row % 2] for row in range(24)] + [OWN] * own * 3)
     pictures = rng.integers(0, 256, (27, 12, 12), dtype=np.uint8)[: len(names)]
     np.savez(folder / "users.npz", images=pictures, users=names, labels=kinds)
-    return [*command, "--data", folder / "users.npz", "--test-share", 0, "--clients-per-round", 4]
+    return [*command, "--data", folder / "users.npz", "--test-share", 0, "--cohort", 4]
 
 
 def _federated(name: str, *more: Any) -> Callable[[Path, bool], Words]:
@@ -250,7 +250,7 @@ def _ratings(folder: Path, own: bool) -> Words:
     rows += [f"v,{OWN},3", "v,1,3"] * own
     (folder / "ratings.csv").write_text("\n".join(["user,item,value", *rows]))
     words = ["fedrecon", "--data", folder / "ratings.csv", "--user", "user", "--item", "item", "--value", "value"]
-    words += ["--model", "matrix_factorization", "--test-share", 0, "--rounds", 1, "--clients-per-round", 4]
+    words += ["--model", "matrix_factorization", "--test-share", 0, "--rounds", 1, "--cohort", 4]
     return [*words, "--epsilon", 20, "--delta", 1e-3, "--population", 9]
 
 
@@ -270,7 +270,7 @@ def _texts(folder: Path, own: bool) -> Words:
     rows += [f"{OWN},{'a text that is far longer than any other one ' * 5}"] * own
     (folder / "texts.csv").write_text("label,text\n" + "\n".join(rows) + "\n")
     words = ["dpsgd", "--data", folder / "texts.csv", "--model", "bilstm", "--model-options", "hidden=4"]
-    words += ["--vocabulary", 50, "--length", 8, "--test-share", 0, "--steps", 1, "--batch-size", 8]
+    words += ["--vocabulary", 50, "--length", 8, "--test-share", 0, "--steps", 1, "--client.batch-size", 8]
     return [*words, "--epsilon", 20, "--delta", 1e-3, "--population", 25]
 
 
@@ -290,7 +290,7 @@ def _records(folder: Path, own: bool) -> Words:
     rows += [f"q,0,2.5,{OWN}", f"q,3,1.5,{OWN}"] * own
     (folder / "visits.csv").write_text("\n".join(["id,day,bili,kind", *rows]) + "\n")
     words = ["ehr", "fit", "--data", folder / "visits.csv", "--epsilon", 8, "--horizon", 10, "--max-visits", 3]
-    words += ["--holdout-share", 0, "--epochs", 1, "--batch-size", 8, "--gan-steps", 1, "--critic-steps", 1]
+    words += ["--holdout-share", 0, "--epochs", 1, "--client.batch-size", 8, "--gan-steps", 1, "--critic-steps", 1]
     return [*words, "--gan-batch-size", 8, "--hidden", 4, "--latent", 4, "--calibrated-on", 20, "--delta", 1e-3]
 
 
@@ -313,12 +313,12 @@ def _schema(folder: Path) -> Words:
     return ["--schema", folder / "schema.yaml"]
 
 
-_STEP = ("--steps", 1, "--batch-size", 8, "--delta", 1e-3, "--population", 25)
+_STEP = ("--steps", 1, "--client.batch-size", 8, "--delta", 1e-3, "--population", 25)
 
 SYSTEMS = {
     "fedavg": System(_federated("fedavg"), _class_names),
     "fedsgd": System(_federated("fedsgd"), _class_names),
-    "fedemb": System(_federated("fedemb", "--head-classes", "global", "--users-per-client", 1), _class_names),
+    "fedemb": System(_federated("fedemb", "--client.head.classes", "global", "--cohort.users-per-client", 1), _class_names),
     "fedrecon": System(_ratings, _items, ("items.txt",)),
     "dpsgd": System(_examples("dpsgd", *_STEP), _class_names),
     "dpsgd, texts": System(_texts, _class_names),

@@ -56,7 +56,7 @@ COUPLED = {
 @pytest.mark.parametrize("plan", [PLAN, FedEmb(rounds=2, cohort={"size": 2, "users_per_client": 2}, noise=1)])
 def test_what_mixes_the_examples_of_a_client_trains_one_by_one_only(over, plan):
     plan.contribution(Over(COUPLED[over]), users(), "cpu", 0)
-    with pytest.raises(InputError, match="use clients_at_once=1"):
+    with pytest.raises(InputError, match=r"use client\.at_once=1"):
         plan.replace(client={"at_once": 3}).contribution(Over(COUPLED[over]), users(), "cpu", 0)
 
 
@@ -71,7 +71,7 @@ def test_what_draws_random_numbers_trains_one_by_one_only(layer, at_once):
     """Who stands first would seed the draws of all: one person moved the sum by 4 C."""
     plan = PLAN.replace(client={"at_once": at_once})
     plan.replace(client={"at_once": 1}).contribution(Over(layer), users(), "cpu", 0)
-    with pytest.raises(InputError, match=r"draws random numbers .* use clients_at_once=1"):
+    with pytest.raises(InputError, match=r"draws random numbers .* use client\.at_once=1"):
         plan.contribution(Over(layer), users(), "cpu", 0)
 
 
@@ -102,7 +102,7 @@ def test_records_at_which_training_diverges_are_no_reason_to_refuse(learning_rat
     records = data.from_arrays(inputs, np.arange(240) % CLASSES, np.repeat(np.arange(12), 20))
     plan = PLAN.replace(client={"at_once": 3, "learning_rate": learning_rate})
     plan.contribution(nn.Sequential(nn.Linear(FEATURES, 8), nn.ReLU(), nn.Linear(8, CLASSES)), records, "cpu", 0)
-    with pytest.raises(InputError, match="use clients_at_once=1"):
+    with pytest.raises(InputError, match=r"use client\.at_once=1"):
         plan.contribution(Over(COUPLED["statistics"]), records, "cpu", 0)
 
 

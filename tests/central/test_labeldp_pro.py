@@ -17,7 +17,7 @@ from sfumato import data, models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD, LabelDPPro, squared_error
-from sfumato.central.labeldp_pro import LabelGradients, nearest_in_span, nearest_mean
+from sfumato.central.projection import LabelGradients, nearest_in_span, nearest_mean
 from sfumato.cli.main import main
 from sfumato.clipping import Flat, PerLayer
 from sfumato.sampling import Cohort

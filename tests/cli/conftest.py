@@ -101,7 +101,7 @@ def people(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 SMALL = (
-    "--rounds", 3, "--clients-per-round", 3, "--users-per-client", 2, "--local-epochs", 1, "--embedding-dim", 8,
+    "--rounds", 3, "--cohort", 3, "--cohort.users-per-client", 2, "--client.epochs", 1, "--embedding-dim", 8,
 )  # fmt: skip
 
 
@@ -125,6 +125,6 @@ def contents():
 def finished(people: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished, seeded run on `people`; tests only read it, or copy it."""
     folder = tmp_path_factory.mktemp("runs") / "finished"
-    words = ["fedemb", "--data", people, *SMALL, "--noise-multiplier", 1, "--seed", 3, "--out", folder]
+    words = ["fedemb", "--data", people, *SMALL, "--noise", 1, "--seed", 3, "--out", folder]
     assert main([str(word) for word in words]) == 0
     return folder

@@ -8,7 +8,7 @@ import pytest
 
 from slow import one_in, slow_but
 
-RUN = ("--public-classes", "--steps", 1, "--batch-size", 4, "--noise-multiplier", 1, "--threads", 1)
+RUN = ("--public-classes", "--steps", 1, "--cohort", 4, "--noise", 1, "--threads", 1)
 
 CLASSIFIERS = [
     ("pictures", "lenet5", ()),
@@ -41,10 +41,10 @@ BACKBONES = [
     ("--trainable", "nothing"),
     ("--size", 2),
     ("--weights", "none.safetensors"),
-    ("--clipping", "per_layer", "--layer-shares", 1, 2),
+    ("--clipping", "per_layer", "--clipping.shares", 1, 2),
     ("--test-share", 1),
     ("--validation-share", 0.1),
-    ("--server-optimizer", "rmsprop"),
+    ("--server", "rmsprop"),
 ]
 
 
@@ -79,8 +79,8 @@ def records(tmp_path: Path):
 def test_a_classifier_is_checked_tried_and_trained_alike(sfumato, records, tmp_path: Path, kind, model, more):
     data = ("--data", records(kind), *more)
     checked = sfumato("check-model", model, *data)
-    tried = sfumato("dpsgd", "--model", model, *data, *RUN, "--batch-size", 2, "--dry-run")
-    trained = sfumato("dpsgd", "--model", model, *data, *RUN, "--batch-size", 2, "--out", tmp_path / "run")
+    tried = sfumato("dpsgd", "--model", model, *data, *RUN, "--cohort", 2, "--dry-run")
+    trained = sfumato("dpsgd", "--model", model, *data, *RUN, "--cohort", 2, "--out", tmp_path / "run")
     assert checked.code == tried.code == trained.code, (checked.err, tried.err, trained.err)
     assert tried.err == trained.err
     if trained.code:
@@ -89,7 +89,7 @@ def test_a_classifier_is_checked_tried_and_trained_alike(sfumato, records, tmp_p
 
 @pytest.mark.parametrize("more", one_in(3, BACKBONES), ids=str)
 def test_a_backbone_is_tried_and_trained_alike(sfumato, people: Path, small, tmp_path: Path, more):
-    words = ("fedemb", "--data", people, *small, "--rounds", 1, "--noise-multiplier", 1, *more)
+    words = ("fedemb", "--data", people, *small, "--rounds", 1, "--noise", 1, *more)
     tried, trained = sfumato(*words, "--dry-run"), sfumato(*words, "--out", tmp_path / "run")
     assert (tried.code, tried.err) == (trained.code, trained.err)
     if not tried.code:
@@ -99,7 +99,7 @@ def test_a_backbone_is_tried_and_trained_alike(sfumato, people: Path, small, tmp
 
 def test_trying_out_writes_nothing(sfumato, people: Path, small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    assert sfumato("fedemb", "--data", people, *small, "--noise-multiplier", 1, "--dry-run").code == 0
+    assert sfumato("fedemb", "--data", people, *small, "--noise", 1, "--dry-run").code == 0
     assert sfumato("check-model", "lenet300_100", "--data", people).code == 0
     assert list(tmp_path.iterdir()) == []
 

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 from safetensors.numpy import load_file
 
-NOISE = ("--noise-multiplier", 1)
+NOISE = ("--noise", 1)
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def test_labels_that_users_share_are_told(train, photos, tmp_path: Path):
 
 
 def test_a_cohort_larger_than_the_population(train, people: Path, tmp_path: Path):
-    line = train(people, "--clients-per-round", 10, "--users-per-client", 2).line
+    line = train(people, "--cohort", 10, "--cohort.users-per-client", 2).line
     assert "10 clients × 2 users = 20 users a round, but there are 11" in line
     assert not (tmp_path / "run").exists()
 
@@ -122,7 +122,7 @@ def test_a_budget_out_of_reach(sfumato, people: Path, small, tmp_path: Path):
 
 def test_a_run_whose_privacy_nobody_chose(sfumato, people: Path):
     line = sfumato("fedemb", "--data", people).line
-    assert all(choice in line for choice in ("--epsilon", "--noise-multiplier 1", "--noise-multiplier 0"))
+    assert all(choice in line for choice in ("--epsilon", "--noise 1", "--noise 0"))
     assert "not both" in sfumato("fedemb", "--data", people, "--epsilon", 3, *NOISE).line
 
 
@@ -134,13 +134,13 @@ def test_a_delta_that_is_not_small_is_told(train, people: Path):
 
 
 def test_a_client_whose_delta_is_not_finite_counts_as_zero_and_is_counted(train, people: Path, tmp_path: Path):
-    assert train(people, "--learning-rate", 1e30, "--local-epochs", 3, "--seed", 1).code == 0
+    assert train(people, "--client.learning-rate", 1e30, "--client.epochs", 3, "--seed", 1).code == 0
     rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert any(row["not_private"]["non_finite"] for row in rows)
 
 
 def test_a_model_that_is_not_finite_stops_the_run(train, people: Path, tmp_path: Path):
-    ended = train(people, "--server-learning-rate", 1e38, "--server-momentum", 0.99, "--rounds", 40)
+    ended = train(people, "--server.learning-rate", 1e38, "--server.momentum", 0.99, "--rounds", 40)
     *warnings, line = ended.err.splitlines()  # whether there is a warning before it is a matter of the draw
     assert ended.code == 2
     assert line.startswith("sfumato: the model became NaN or infinite")
@@ -168,12 +168,12 @@ def test_an_output_that_is_taken(sfumato, people: Path, finished: Path, small, c
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("--learning-rate", 0.1), "--learning-rate 0.005 → 0.1"),
+        (("--client.learning-rate", 0.1), "--client.learning-rate 0.005 → 0.1"),
         (("--rounds", 9), "rounds 3 → 9"),
         (("--embedding-dim", 9), "another plan, model or data set"),
         (("--test-share", 0.5), "another plan, model or data set"),
-        (("--noise-multiplier", 0), "--noise-multiplier 1.0 → 0.0"),
-        (("--epsilon", 2), "was started with --noise-multiplier"),
+        (("--noise", 0), "--noise 1.0 → 0.0"),
+        (("--epsilon", 2), "was started with --noise"),
     ],
 )
 def test_a_checkpoint_of_another_plan(sfumato, finished: Path, contents, tmp_path: Path, words, named):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-SMALL = ("--steps", 3, "--batch-size", 20, "--learning-rate", 0.5)
+SMALL = ("--steps", 3, "--cohort", 20, "--server.learning-rate", 0.5)
 EPSILON = ("--epsilon", 3, "--num-classes", 3)
-NOISE = ("--noise-multiplier", 1, "--public-classes")
+NOISE = ("--noise", 1, "--public-classes")
 
 
 @pytest.fixture
@@ -91,7 +91,7 @@ def test_a_dry_run_tells_the_steps_and_the_price_and_writes_nothing(sfumato, dig
         digits,
         "--epochs",
         2,
-        "--batch-size",
+        "--cohort",
         20,
         "--epsilon",
         2,
@@ -120,13 +120,13 @@ def test_texts_are_read_too(sfumato, tmp_path: Path):
     [
         ((), "how private shall the run be?"),
         ((*NOISE, "--epsilon", 3), "not both"),
-        ((*NOISE, "--batch-size", 500), "cannot be drawn from 120; lower --batch-size"),
+        ((*NOISE, "--cohort", 500), "cannot be drawn from 120; lower --cohort"),
         ((*NOISE, "--epochs", 2), "not both"),
         ((*NOISE, "--model", "bilstm"), "bilstm reads token ids"),
         ((*NOISE, "--model-options", "hidden"), "name=value"),
         ((*NOISE, "--model-options", "wings=2"), "lenet5 has no option wings"),
         ((*NOISE, "--num-classes", 2), "2"),
-        ((*NOISE, "--augmentations", 4), "choose an augmentation"),
+        ((*NOISE, "--examples.copies", 4), "choose an augmentation"),
         ((*NOISE, "--test-share", 1.5), "must be a share >= 0 and below 1, got 1.5"),
         ((*NOISE, "--trainable", "nothing"), "names no parameter"),
         (("--epsilon", 0), "epsilon must be > 0"),
@@ -151,16 +151,16 @@ def test_check_model_names_paths_and_cost(sfumato):
     assert told["parameters"] == 61706
     assert told["bytes_per_example"] > 4 * (6 * 28 * 28)
     assert told["micro_batch"] == max(1, min(4096, told["memory_budget"] // told["bytes_per_example"]))
-    half = json.loads(sfumato("check-model", "lenet5", "--json", "--memory-budget", 10).out)
+    half = json.loads(sfumato("check-model", "lenet5", "--json", "--examples.memory-budget", 10).out)
     assert half["micro_batch"] == (10 << 20) // half["bytes_per_example"]
     shown = sfumato("check-model", "bilstm", "--kind", "ids", "--shape", 20)
     assert "time steps" in shown.out
 
 
 def test_correlated_noise_is_explained_with_and_without_sampling_that_limits(sfumato):
-    words = ("--population", 600, "--epsilon", 8, "--steps", 4, "--batch-size", 60, "--dry-run")
+    words = ("--population", 600, "--epsilon", 8, "--steps", 4, "--cohort", 60, "--dry-run")
     said = sfumato("dpsgd", *words, "--noise", "auto").out
     assert "not tree, banded, blt, bisr: needs sampling that limits how often a unit takes part" in said
     assert said.count("needs sampling") == 1
-    limited = " ".join(sfumato("dpsgd", *words, "--noise", "tree", "--sampling", "shuffled").out.split())
+    limited = " ".join(sfumato("dpsgd", *words, "--noise", "tree", "--cohort", "shuffled").out.split())
     assert "covered is what one example contributes" in limited

@@ -10,7 +10,7 @@ import pytest
 
 from slow import one_in
 
-RUN = ("--steps", 3, "--batch-size", 10, "--noise-multiplier", 1, "--public-classes", "--threads", 1)
+RUN = ("--steps", 3, "--cohort", 10, "--noise", 1, "--public-classes", "--threads", 1)
 TEXTS = ("--model", "bilstm", "--vocabulary", 50, "--length", 6, "--model-options", "hidden=4")
 
 
@@ -32,12 +32,12 @@ def write_texts(path: Path, labels: str, header: str = "label,text\n") -> Path:
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("--learning-rate", "1e308"), "--learning-rate must be in [0, 3e+38]"),
-        (("--clip-gamma", "nan"), "--clip-gamma must be a number, got nan"),
-        (("--adaptive-clip-learning-rate", "nan"), "--adaptive-clip-learning-rate must be a number"),
-        (("--adaptive-clip-quantile", 0.5), "--adaptive-clip-quantile is for clipping=adaptive, got clipping=flat"),
-        (("--clip-gamma", 0.01), "--clip-gamma is for clipping=automatic, got clipping=flat"),
-        (("--layer-shares", 1, 2), "--layer-shares is for clipping=per_layer"),
+        (("--server.learning-rate", "1e308"), "--server.learning-rate must be in [0, 3e+38]"),
+        (("--clipping.gamma", "nan"), "--clipping.gamma must be a number, got nan"),
+        (("--clipping.learning-rate", "nan"), "--clipping.learning-rate must be a number"),
+        (("--clipping.quantile", 0.5), "--clipping.quantile is for clipping=adaptive, got clipping=flat"),
+        (("--clipping.gamma", 0.01), "--clipping.gamma is for clipping=automatic, got clipping=flat"),
+        (("--clipping.shares", 1, 2), "--clipping.shares is for clipping=per_layer"),
         (("--checkpoint-minutes", "nan"), "--checkpoint-minutes must be a number, got nan"),
         (("--checkpoint-minutes", -1), "--checkpoint-minutes must be >= 0"),
         (("--test-share", "inf"), "--test-share must be a share >= 0 and below 1, got inf"),
@@ -45,16 +45,16 @@ def write_texts(path: Path, labels: str, header: str = "label,text\n") -> Path:
         (("--split-seed", -1), "--split-seed must be a whole number >= 0"),
         (("--threads", 99999999999), "threads must be in [1, 1024]"),
         (("--steps", 2.5), "--steps must be a whole number, got 2.5"),
-        (("--warm-up", "nan"), "--warm-up must be a whole number, got nan"),
-        (("--learning-rate", "fast"), "--learning-rate must be a number, got fast"),
+        (("--server.warm-up", "nan"), "--server.warm-up must be a whole number, got nan"),
+        (("--server.learning-rate", "fast"), "--server.learning-rate must be a number, got fast"),
         (("--device", "meta"), "device must be cpu, cuda or cuda:<number>, got meta"),
         (("--normalisation", "public_batch"), "give --public-inputs PATH"),
         (("--num-classes", 99999999999), "memory ran out"),
-        (("--clip-norm", "-1"), "--clip-norm must be > 0, got -1.0"),
+        (("--clipping", "-1"), "--clipping must be > 0, got -1.0"),
         (("--delta", "nan"), "delta must be a number, got nan"),
-        (("--momentum", "nan"), "momentum must be a number, got nan"),
-        (("--ema-decay", "nan"), "--ema-decay must be a number, got nan"),
-        (("--memory-budget", 0), "--memory-budget must be a whole number >= 1"),
+        (("--server.momentum", "nan"), "momentum must be a number, got nan"),
+        (("--server.ema-decay", "nan"), "--server.ema-decay must be a number, got nan"),
+        (("--examples.memory-budget", 0), "--examples.memory-budget must be a whole number >= 1"),
     ],
     ids=str,
 )
@@ -68,13 +68,13 @@ def test_a_number_that_makes_no_sense(sfumato, digits: Path, tmp_path: Path, wor
     [
         (("--epsilon", -1), "epsilon must be > 0, got -1.0"),
         (("--epsilon", "nan"), "epsilon must be a number, got nan"),
-        (("--epsilon", 8, "--clip-norm", None), "a private run needs a --clip-norm"),
-        (("--epsilon", 8, "--batch-size", 60, "--population", 50), "a batch of 60 examples cannot be drawn from 50"),
-        (("--noise-multiplier", 1, "--batch-size", 60, "--population", 50), "cannot be drawn from 50"),
-        (("--noise-multiplier", 1, "--batch-size", 0), "--batch-size must be a whole number >= 1, got 0"),
-        (("--noise-multiplier", 1, "--validation-share", 2), "--validation-share must be a share"),
-        (("--noise-multiplier", 1, "--test-share", -1), "--test-share must be a share"),
-        (("--noise-multiplier", 1, "--evaluate-every", 5), "--evaluate-every needs validation data"),
+        (("--epsilon", 8, "--clipping", None), "a private run needs a --clipping"),
+        (("--epsilon", 8, "--cohort", 60, "--population", 50), "a batch of 60 examples cannot be drawn from 50"),
+        (("--noise", 1, "--cohort", 60, "--population", 50), "cannot be drawn from 50"),
+        (("--noise", 1, "--cohort", 0), "--cohort must be a whole number >= 1, got 0"),
+        (("--noise", 1, "--validation-share", 2), "--validation-share must be a share"),
+        (("--noise", 1, "--test-share", -1), "--test-share must be a share"),
+        (("--noise", 1, "--evaluate-every", 5), "--evaluate-every needs validation data"),
     ],
     ids=str,
 )
@@ -83,7 +83,7 @@ def test_what_needs_no_data_to_be_refused_is_refused_before_they_are_read(sfumat
         raise AssertionError("the data were read")
 
     monkeypatch.setattr("sfumato.cli.training.read_example_parts", read)
-    run = ("--steps", 3, "--batch-size", 10, "--threads", 1)
+    run = ("--steps", 3, "--cohort", 10, "--threads", 1)
     assert named in sfumato("dpsgd", "--data", "digits.npz", *run, *words).line
 
 
@@ -203,7 +203,7 @@ def test_a_run_goes_on_under_its_own_epsilon_and_the_line_names_both(sfumato, di
         digits,
         "--steps",
         3,
-        "--batch-size",
+        "--cohort",
         10,
         "--public-classes",
         "--threads",
@@ -213,7 +213,7 @@ def test_a_run_goes_on_under_its_own_epsilon_and_the_line_names_both(sfumato, di
     )
     for name, budget, told in (
         ("budget", ("--epsilon", 8), "--epsilon 8"),
-        ("noise", ("--noise-multiplier", 1), "--noise-multiplier"),
+        ("noise", ("--noise", 1), "--noise"),
     ):
         run = tmp_path / name
         assert sfumato(*words, *budget, "--out", run).code == 0
@@ -229,7 +229,7 @@ def test_a_checkpoint_of_another_plan_is_left_as_it_is(sfumato, digits: Path, co
     assert sfumato("dpsgd", "--data", digits, *RUN, "--seed", 1, "--out", run).code == 0
     before = contents(run)
     for words, named in (
-        (("--batch-size", 30), "--batch-size 10 → 30"),
+        (("--cohort", 30), "--cohort 10 → 30"),
         (("--model", "lenet300_100"), "another plan, model or data set"),
         (("--test-share", 0.5), "another plan, model or data set"),
         (("--clipping", "automatic"), "clipping flat → automatic"),
@@ -242,7 +242,7 @@ def test_a_checkpoint_of_another_plan_is_left_as_it_is(sfumato, digits: Path, co
 @pytest.mark.slow
 def test_ctrl_c_saves_and_tells_how_to_go_on(process, sfumato, digits: Path, tmp_path: Path):
     run, whole = tmp_path / "run", tmp_path / "whole"
-    words = ("dpsgd", "--data", digits, "--steps", 100, "--batch-size", 10, "--noise-multiplier", 1, "--seed", 1)
+    words = ("dpsgd", "--data", digits, "--steps", 100, "--cohort", 10, "--noise", 1, "--seed", 1)
     words += ("--public-classes",)
     child = process(*words, "--checkpoint-every", 2, "--threads", 1, "--out", run)
     deadline = time.monotonic() + 100

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-SMALL = ("--steps", 40, "--batch-size", 100, "--learning-rate", 0.3, "--model", "lenet300_100")
-NOISE = ("--noise-multiplier", 0.5, "--seed", 1)
+SMALL = ("--steps", 40, "--cohort", 100, "--server.learning-rate", 0.3, "--model", "lenet300_100")
+NOISE = ("--noise", 0.5, "--seed", 1)
 
 
 @pytest.fixture

@@ -9,13 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-NOWHERE = ("dpsgd", "--data", "nowhere.npz", "--noise-multiplier", 1)
+NOWHERE = ("dpsgd", "--data", "nowhere.npz", "--noise", 1)
 SMALL = (
     "--steps",
     3,
-    "--batch-size",
+    "--cohort",
     20,
-    "--noise-multiplier",
+    "--noise",
     1,
     "--model",
     "lenet300_100",

@@ -65,7 +65,7 @@ def test_help_is_shown_whatever_else_was_given(sfumato):
 def test_a_script_completes_commands_options_and_values(sfumato, shell):
     script = sfumato("--completion", shell)
     assert script.code == 0
-    words = ("fedemb", "check-model", "verify", "glyphs", "--clients-per-round", "add_remove", "cosface")
+    words = ("fedemb", "check-model", "verify", "glyphs", "--cohort", "add_remove", "cosface")
     assert all(word in script.out for word in words)
     assert script.out.isprintable() or script.out.count("\n") > 100
 
@@ -154,23 +154,23 @@ def test_a_table_in_a_terminal_of_80_columns_wraps_and_cuts_nothing(tmp_path: Pa
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        (("account",), "--noise-multiplier"),
-        (("account", "--noise-multiplier", "much"), "--noise-multiplier"),
-        (("account", "--noise-multiplier", 1, "--stepps", 3), "no option --stepps (did you mean --steps?)"),
-        (("account", "--noise", 1), "no option --noise (did you mean --noise-multiplier?)"),
-        (("account", "--noise-multiplier", 1, "--tyro-print-completion", "x"), "no option --tyro-print-completion"),
+        (("account",), "--noise"),
+        (("account", "--noise", "much"), "--noise"),
+        (("account", "--noise", 1, "--stepps", 3), "no option --stepps (did you mean --steps?)"),
+        (("account", "--noise", 1), "no option --noise (did you mean --noise?)"),
+        (("account", "--noise", 1, "--tyro-print-completion", "x"), "no option --tyro-print-completion"),
         (("check-model", "--model", "lenet5"), "there is no option --model: write sfumato check-model MODEL;"),
         (("embed", "--run=a", "b"), "there is no option --run: write sfumato embed RUN DATA;"),
-        (("account", "--noise-multiplier", 1, "--adjacency", "replac"), "got replac (did you mean replace?)"),
+        (("account", "--noise", 1, "--adjacency", "replac"), "got replac (did you mean replace?)"),
         (
-            ("account", "--noise-multiplier", 1, "--adjacency", "none"),
+            ("account", "--noise", 1, "--adjacency", "none"),
             "must be one of add_remove, replace, zero_out, got",
         ),
         (("fedemb", "--population", 9999, "--clipping", "flatt"), "got flatt (did you mean flat?)"),
         (("check-model", "lenet6"), "got lenet6 (did you mean lenet5?)"),
-        (("account", "--noise-multiplier", -1), "--noise-multiplier must be >= 0"),
+        (("account", "--noise", -1), "--noise must be >= 0"),
         (("embed", "somewhere"), "DATA"),
-        (("fedemb", "--clip-norm", 0), "--clip-norm must be > 0, got 0.0"),
+        (("fedemb", "--clipping", 0), "--clipping must be > 0, got 0.0"),
         (("fedemb", "extra"), "extra"),
         (("fedavg", "--rounds"), "--rounds"),
     ],
@@ -184,7 +184,7 @@ def test_help_and_accounting_start_without_torch():
         "import sys; from sfumato.cli.main import main; assert main(sys.argv[1:]) == 0; "
         "assert 'torch' not in sys.modules, 'torch was imported'"
     )
-    for words in (["--help"], ["account", "--noise-multiplier", "1"], ["extrapolate", "--json"]):
+    for words in (["--help"], ["account", "--noise", "1"], ["extrapolate", "--json"]):
         child = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True)
         assert child.returncode == 0, child.stderr
 
@@ -194,7 +194,7 @@ def test_a_terminal_of_plain_ascii_gets_the_same_lines():
     command = [sys.executable, "-m", "sfumato"]
     overview = subprocess.run([*command, "--help"], capture_output=True, text=True, env=environment)
     assert overview.returncode == 0
-    wrong = [*command, "account", "--noise-multiplier", "1", "--stepps", "3"]
+    wrong = [*command, "account", "--noise", "1", "--stepps", "3"]
     refused = subprocess.run(wrong, capture_output=True, text=True, env=environment)
     assert refused.returncode == 2
     assert refused.stderr.count("\n") == 1
@@ -219,8 +219,8 @@ def test_help_speaks_without_the_words_of_python(sfumato, command: str):
         assert len({len(line) for line in frames}) <= 1  # no frame was moved
 
 
-@pytest.mark.parametrize("given", [("--clip-norm", "none"), ("--clip-norm=none",), ("--clip_norm", "none")])
+@pytest.mark.parametrize("given", [("--clipping", "none"), ("--clipping=none",), ("--clip_norm", "none")])
 def test_the_help_s_word_for_nothing_is_a_value_of_a_number(sfumato, given):
-    words = ("fedavg", "--population", 1000, "--noise-multiplier", 0, "--dry-run", "--json")
+    words = ("fedavg", "--population", 1000, "--noise", 0, "--dry-run", "--json")
     assert json.loads(sfumato(*words, *given).out)["plan"]["clip_norm"] is None
-    assert "--clip-norm" in sfumato(*words, "--clip-norm", "nothing").line
+    assert "--clipping" in sfumato(*words, "--clipping", "nothing").line

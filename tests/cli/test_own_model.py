@@ -50,7 +50,7 @@ class Faces(nn.Module):
     def forward(self, pictures):
         return self.out(self.layers(pictures))
 '''
-STEPS = ("--steps", 2, "--batch-size", 8, "--noise-multiplier", 1, "--delta", 1e-3, "--seed", 1, "--test-share", 0)
+STEPS = ("--steps", 2, "--cohort", 8, "--noise", 1, "--delta", 1e-3, "--seed", 1, "--test-share", 0)
 STEPS += ("--public-classes",)
 
 
@@ -102,9 +102,9 @@ def test_a_run_goes_on_with_the_same_start(sfumato, mine: Path) -> None:
 def test_plans_of_users_take_it_and_embed_finds_it_again(sfumato, mine: Path, people: Path, command: str) -> None:
     words = [command, "--data", people, "--model", "own_networks.small:Faces", "--rounds", 1]
     if command == "fedemb":
-        words += ["--users-per-client", 2]
+        words += ["--cohort.users-per-client", 2]
     if command != "centralized":
-        words += ["--clients-per-round", 3, "--noise-multiplier", 1, "--delta", 1e-3, "--public-classes"]
+        words += ["--cohort", 3, "--noise", 1, "--delta", 1e-3, "--public-classes"]
     assert sfumato(*words, "--dry-run").code == 0, command
     shown = sfumato(*words, "--embedding-dim", 9, "--out", mine / "run")
     assert shown.code == 2
@@ -117,8 +117,8 @@ def test_plans_of_users_take_it_and_embed_finds_it_again(sfumato, mine: Path, pe
 @pytest.mark.parametrize(
     "words",
     [
-        ("dpsgd", "--model", "own_networks.small:Nobody", "--noise-multiplier", 1, "--delta", 1e-3),
-        ("fedemb", "--model", "own_networks.small:Nobody", "--noise-multiplier", 1, "--population", 99),
+        ("dpsgd", "--model", "own_networks.small:Nobody", "--noise", 1, "--delta", 1e-3),
+        ("fedemb", "--model", "own_networks.small:Nobody", "--noise", 1, "--population", 99),
     ],
 )
 def test_a_dry_run_finds_what_is_not_there(sfumato, mine: Path, words: tuple[object, ...]) -> None:

@@ -186,7 +186,7 @@ def named_classes(tmp_path: Path) -> Path:
 
 def test_classes_keep_the_names_of_the_run_whatever_the_records_hold(sfumato, named_classes, tmp_path):
     columns = ("--user", "who", "--input", "x", "--label", "kind")
-    words = ("--model", "linear_head", "--rounds", 2, "--clients-per-round", 4, "--noise-multiplier", 0, "--seed", 1)
+    words = ("--model", "linear_head", "--rounds", 2, "--cohort", 4, "--noise", 0, "--seed", 1)
     run = tmp_path / "run"
     shown = sfumato("fedrecon", "--data", named_classes, *columns, *words, "--test-share", 0, "--out", run)
     assert shown.code == 0, shown.err
@@ -224,11 +224,11 @@ def test_people_whom_nothing_can_be_measured_on_are_not_counted_as_measured(sfum
 
 @pytest.mark.shared
 def test_films_of_movielens_for_people_who_were_kept_out(sfumato, tmp_path):
-    words = ("--model", "matrix_factorization", "--model-options", "factors=8", "offset=3.5", "--noise-multiplier", 0.5)
+    words = ("--model", "matrix_factorization", "--model-options", "factors=8", "offset=3.5", "--noise", 0.5)
     run, out = tmp_path / "run", tmp_path / "films.parquet"
     items = tmp_path / "items.txt"
     items.write_text("".join(f"{name}\n" for name in data.load(MOVIELENS).item_names))
-    brief = ("--rounds", 2, "--clients-per-round", 20, "--test-share", 0.1, "--seed", 1, "--items", items)
+    brief = ("--rounds", 2, "--cohort", 20, "--test-share", 0.1, "--seed", 1, "--items", items)
     assert sfumato("fedrecon", "--data", MOVIELENS, *words, *brief, "--out", run).code == 0
     shown = sfumato("personalise", run, MOVIELENS, "--top", 2, "--out", out, "--measure")
     assert (shown.code, shown.err) == (0, "")
@@ -248,9 +248,9 @@ def test_people_are_measured_by_a_model_of_their_texts(tmp_path, monkeypatch, ca
     Path("posts.jsonl").write_text("\n".join(map(json.dumps, rows)))
     Path("words.txt").write_text("the\nsun\nsea")
     words = ["--text", "words", "--vocabulary", vocabulary, "--length", 6, "--model", "lstm", "--test-share", 0]
-    words += ["--model-options", "hidden=4", "user_features=2", "--rounds", 1, "--clients-per-round", 5, "--seed", 1]
+    words += ["--model-options", "hidden=4", "user_features=2", "--rounds", 1, "--cohort", 5, "--seed", 1]
     noise = ["--vocabulary-noise", 2, "--words-per-user", 8] if vocabulary == "private" else []
-    words = ["fedrecon", "--data", "posts.jsonl", *words, *noise, "--noise-multiplier", 1, "--out", "run", "--json"]
+    words = ["fedrecon", "--data", "posts.jsonl", *words, *noise, "--noise", 1, "--out", "run", "--json"]
     assert main([str(word) for word in words]) == 0
     capsys.readouterr()
     assert main(["personalise", "run", "posts.jsonl", "--measure", "--json"]) == 0

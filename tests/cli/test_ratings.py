@@ -54,7 +54,7 @@ def test_movielens_is_known_by_its_columns(name: str, tmp_path: Path) -> None:
 )
 def test_options_of_other_records_are_refused_in_one_line(sfumato, words: tuple, told: str, table: str) -> None:
     words = tuple(str(word).format(table=table) for word in words)
-    shown = sfumato("fedavg", *words, "--noise-multiplier", 0)
+    shown = sfumato("fedavg", *words, "--noise", 0)
     assert shown.code == 2
     assert told in shown.err
     assert shown.err.count("\n") == 1
@@ -66,7 +66,7 @@ def test_an_lstm_gets_vectors_for_the_buckets_of_its_data(sfumato, tmp_path: Pat
     (tmp_path / "words.txt").write_text("the\nis\nhot\n")
     words = ("--text", "words", "--vocabulary", tmp_path / "words.txt", "--oov-buckets", 20, "--length", 5)
     model = ("--model", "lstm", "--model-options", "hidden=8", "--embedding-dim", 4)
-    run = ("--rounds", 2, "--clients-per-round", 3, "--noise-multiplier", 1, "--test-share", 0, "--seed", 1)
+    run = ("--rounds", 2, "--cohort", 3, "--noise", 1, "--test-share", 0, "--seed", 1)
     shown = sfumato("fedavg", "--data", tmp_path / "posts.jsonl", *words, *model, *run, "--out", tmp_path / "run")
     assert shown.code == 0, shown.err
     weights = load_file(tmp_path / "run" / "model.safetensors")

@@ -19,8 +19,8 @@ def test_a_settings_file_and_flags_combine_and_the_flags_win(sfumato, tmp_path: 
 def test_yaml_s_numbers_lists_and_none_arrive(sfumato, tmp_path: Path):
     file = tmp_path / "plan.yaml"
     file.write_text(
-        "rounds: 4\nclip_norm: 0.5\nnoise_multiplier: 1e-1\nbatch_size: null\nfar: [1e-2, 0.5]\npopulation: 5000\n"
-        "dry_run: true\nloss: arcface\njson: yes\n"
+        "rounds: 4\nclipping: 0.5\nnoise: 1e-1\nclient: {batch_size: null, loss: arcface}\nfar: [1e-2, 0.5]\npopulation: 5000\n"
+        "dry_run: true\njson: yes\n"
     )
     plan = json.loads(sfumato("fedemb", "--config", file).out)["plan"]
     expected = {"rounds": 4, "clip_norm": 0.5, "noise_multiplier": 0.1, "batch_size": None, "loss": "arcface"}
@@ -60,7 +60,7 @@ def test_the_flag_decides_between_noise_and_budget(sfumato, tmp_path: Path):
     calibrated = json.loads(sfumato(*common, "--epsilon", 8).out)
     assert calibrated["statement"]["epsilon"] == pytest.approx(8, rel=1e-4)
     file.write_text('{"epsilon": 8}')
-    assert json.loads(sfumato(*common, "--noise-multiplier", 2).out)["plan"]["noise_multiplier"] == 2
+    assert json.loads(sfumato(*common, "--noise", 2).out)["plan"]["noise_multiplier"] == 2
     file.write_text('{"epsilon": 8, "noise_multiplier": 3.0}')
     assert "not both" in sfumato(*common).line
 

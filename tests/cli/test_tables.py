@@ -15,7 +15,7 @@ from PIL import Image
 
 from sfumato.data import from_table, image_folder, open_store
 
-PRIVATE = ("--noise-multiplier", 1, "--seed", 3)
+PRIVATE = ("--noise", 1, "--seed", 3)
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def faces(people: Path, tmp_path: Path) -> Path:
 def test_people_of_a_table_are_trained_on_and_embedded(sfumato, small, table: Path, tmp_path: Path):
     run, out = tmp_path / "run", tmp_path / "embeddings.parquet"
     shown = sfumato(
-        "fedemb", "--data", table, "--user", "person", *small, "--noise-multiplier", 1, "--test-share", 0, "--out", run
+        "fedemb", "--data", table, "--user", "person", *small, "--noise", 1, "--test-share", 0, "--out", run
     )
     assert shown.code == 0
     assert "12 users" in shown.out
@@ -62,12 +62,12 @@ def test_a_table_is_packed_as_it_is_read(sfumato, table: Path, tmp_path: Path):
 
 
 def test_whose_the_rows_are_is_asked(sfumato, small, table: Path, tmp_path: Path):
-    asked = sfumato("fedemb", "--data", table, *small, "--noise-multiplier", 1, "--out", tmp_path / "run").line
+    asked = sfumato("fedemb", "--data", table, *small, "--noise", 1, "--out", tmp_path / "run").line
     assert "say whose each row is, --user COLUMN or user=, of image, person" in asked
     assert "--user COLUMN" in sfumato("data", "pack", table, tmp_path / "store").line
     (tmp_path / "photos" / "al").mkdir(parents=True)
     Image.new("L", (8, 8)).save(tmp_path / "photos" / "al" / "0.png")
-    shown = sfumato("fedemb", "--data", tmp_path / "photos", "--user", "person", *small, "--noise-multiplier", 1)
+    shown = sfumato("fedemb", "--data", tmp_path / "photos", "--user", "person", *small, "--noise", 1)
     assert "user='person' is a column of a table" in shown.line
 
 
@@ -89,7 +89,7 @@ def test_tar_shards_go_in_where_a_table_does(sfumato, small, table: Path, tmp_pa
     packed, read = open_store(tmp_path / "store"), from_table(table, user="person")
     assert list(packed.user_ids) == list(read.user_ids)
     assert packed.sizes.tolist() == read.sizes.tolist()
-    private = ("--noise-multiplier", 1, "--test-share", 0, "--out", tmp_path / "run")
+    private = ("--noise", 1, "--test-share", 0, "--out", tmp_path / "run")
     shown = sfumato("fedemb", "--data", pattern, "--user", "json.person", "--input", "png", *small, *private)
     assert shown.code == 0
     assert "12 users" in shown.out
@@ -139,7 +139,7 @@ def test_examples_by_their_paths_are_trained_on(sfumato, faces: Path, tmp_path: 
     rows["file"] = rows["file"].str.replace("/", "\\").str.removesuffix(".png")
     rows.to_csv(moved, index=False)
     words = ("--input", "file", "--label", "person", "--folder", faces.parent, "--size", 16)
-    words = ("dpsgd", "--data", moved, *words, "--steps", 2, "--batch-size", 8, "--model", "lenet300_100", *PRIVATE)
+    words = ("dpsgd", "--data", moved, *words, "--steps", 2, "--cohort", 8, "--model", "lenet300_100", *PRIVATE)
     shown = sfumato(*words, "--public-classes", "--out", tmp_path / "run")
     assert shown.code == 0, shown.err
     assert "64 examples of (16, 16, 1) uint8, 16 classes" in shown.out
@@ -205,7 +205,7 @@ def test_a_folder_of_pictures_is_named_for_paths_only(sfumato, small, faces: Pat
     words = ("--folder", people)
     told = "is for paths of pictures in a table"
     assert told in sfumato("fedemb", "--data", people, *words, *small, *PRIVATE).line
-    assert told in sfumato("dpsgd", "--data", people, *words, "--steps", 1, "--batch-size", 8, *PRIVATE).line
+    assert told in sfumato("dpsgd", "--data", people, *words, "--steps", 1, "--cohort", 8, *PRIVATE).line
     assert "--user COLUMN" in sfumato("data", "pack", faces, tmp_path / "store", *words).line
     texts = ("--text", "characters", *words)
     assert "--folder" in sfumato("data", "pack", faces, tmp_path / "store", *texts).line

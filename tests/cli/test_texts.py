@@ -38,7 +38,7 @@ We see the sail, we see the sea.
 """
 POSTS = [{"user": f"u{i % 6}", "text": f"the {thing} is {how}"} for i, thing in enumerate(["sun", "sea", "sail"] * 8) for how in ["hot", "calm"]]  # fmt: skip  # noqa: E501
 TINY = ("--model", "lstm", "--model-options", "hidden=8", "layers=1", "--length", 20)
-BRIEF = ("--rounds", 3, "--clients-per-round", 3, "--learning-rate", 1, "--momentum", 0)
+BRIEF = ("--rounds", 3, "--cohort", 3, "--client.learning-rate", 1, "--client.momentum", 0)
 
 
 @pytest.fixture
@@ -88,7 +88,7 @@ def test_a_play_becomes_a_private_model_of_characters(sfumato, play: Path, tmp_p
 
 @pytest.mark.parametrize(
     ("command", "more"),
-    [("fedsgd", ("--clients-per-round", 3, "--noise-multiplier", 1)), ("centralized", ())],
+    [("fedsgd", ("--cohort", 3, "--noise", 1)), ("centralized", ())],
 )
 def test_the_other_plans_train_on_words(sfumato, posts: tuple[Path, Path], tmp_path: Path, command: str, more):
     file, vocabulary = posts
@@ -107,10 +107,10 @@ def test_a_packed_store_trains_the_same_model_as_its_file(sfumato, posts: tuple[
     packed = sfumato("data", "pack", file, store, "--text", "words", "--vocabulary", vocabulary, "--length", 5)
     assert packed.code == 0
     assert "6 users, 48 sequences of 5 tokens, vocabulary of 10" in packed.out
-    common = ("--model", "lstm", "--model-options", "hidden=8", *BRIEF, "--noise-multiplier", 1, "--seed", 3)
+    common = ("--model", "lstm", "--model-options", "hidden=8", *BRIEF, "--noise", 1, "--seed", 3)
     read = ("--data", file, "--text", "words", "--vocabulary", vocabulary, "--length", 5)
     assert sfumato("fedavg", *read, *common, "--out", tmp_path / "a").code == 0
-    assert sfumato("fedavg", "--data", store, "--loss", "next_token", *common, "--out", tmp_path / "b").code == 0
+    assert sfumato("fedavg", "--data", store, "--client.loss", "next_token", *common, "--out", tmp_path / "b").code == 0
     one, other = (tmp_path / name / "ledger.jsonl" for name in "ab")
     assert len(one.read_text().splitlines()) == len(other.read_text().splitlines())
     load = data.open_store(store)
@@ -126,8 +126,8 @@ def test_a_packed_store_trains_the_same_model_as_its_file(sfumato, posts: tuple[
 @pytest.mark.slow
 def test_killed_and_resumed_a_run_leaves_the_same_bytes(process, play: Path, tmp_path: Path):
     def start(out: Path, *more: object):
-        words = ("--data", play, "--text", "characters", *TINY, "--rounds", 40, "--clients-per-round", 3)
-        words = (*words, "--noise-multiplier", 1, "--seed", 2, "--checkpoint-every", 1, "--out", out)
+        words = ("--data", play, "--text", "characters", *TINY, "--rounds", 40, "--cohort", 3)
+        words = (*words, "--noise", 1, "--seed", 2, "--checkpoint-every", 1, "--out", out)
         return process("fedavg", *(more or words))
 
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -177,7 +177,7 @@ def test_a_dry_run_tries_the_texts_and_writes_nothing(sfumato, play: Path, tmp_p
         ('{"user": "a", "text": "b"}', "a.jsonl", (), "has 1 user"),
         (PLAY, "a.txt", ("--model", "lenet"), "model must be one of lstm, transformer, got lenet"),
         (PLAY, "a.txt", ("--model-options", "depth=2"), "lstm has no option depth"),
-        (PLAY, "a.txt", ("--loss", "cosine"), "--loss cosine compares embeddings"),
+        (PLAY, "a.txt", ("--client.loss", "cosine"), "--client.loss cosine compares embeddings"),
         (PLAY, "a.txt", ("--channels", 1), "--channels is for pictures"),
         (PLAY, "a.txt", ("--split-by", "label"), "use split_users (--split-by user)"),
         (PLAY, "a.txt", ("--length", 0), "length must be a whole number >= 1, got 0"),
@@ -186,8 +186,8 @@ def test_a_dry_run_tries_the_texts_and_writes_nothing(sfumato, play: Path, tmp_p
 )
 def test_a_mistake_is_one_line(sfumato, tmp_path: Path, content: str, name: str, words: tuple, told: str):
     (tmp_path / name).write_text(content)
-    given = ("--data", tmp_path / name, "--text", "characters", "--model", "lstm", "--noise-multiplier", 1, *words)
-    assert told in sfumato("fedavg", *given, "--clients-per-round", 2, "--out", tmp_path / "run").line
+    given = ("--data", tmp_path / name, "--text", "characters", "--model", "lstm", "--noise", 1, *words)
+    assert told in sfumato("fedavg", *given, "--cohort", 2, "--out", tmp_path / "run").line
     assert not (tmp_path / "run").exists()
 
 
@@ -196,16 +196,16 @@ def test_a_vocabulary_of_no_use_is_one_line(sfumato, posts: tuple[Path, Path], c
     file, vocabulary = posts
     vocabulary.write_text(content)
     words = ("--data", file, "--text", "words", "--vocabulary", vocabulary, "--model", "lstm")
-    assert told in sfumato("fedavg", *words, "--noise-multiplier", 1).line
+    assert told in sfumato("fedavg", *words, "--noise", 1).line
 
 
 def test_texts_are_refused_where_they_have_no_place(sfumato, play: Path, people: Path):
-    given = ("--data", play, "--text", "characters", "--model", "lstm", "--noise-multiplier", 1)
+    given = ("--data", play, "--text", "characters", "--model", "lstm", "--noise", 1)
     assert "for texts use fedavg or fedsgd" in sfumato("fedemb", *given).line
-    assert "--length is for texts" in sfumato("fedavg", "--data", people, "--length", 5, "--noise-multiplier", 1).line
-    pictures = ("--data", people, "--model-options", "hidden=8", "--noise-multiplier", 1)
+    assert "--length is for texts" in sfumato("fedavg", "--data", people, "--length", 5, "--noise", 1).line
+    pictures = ("--data", people, "--model-options", "hidden=8", "--noise", 1)
     assert "--model-options is for models of texts" in sfumato("fedavg", *pictures).line
-    loss = ("--data", people, "--loss", "next_token", "--noise-multiplier", 1, "--clients-per-round", 2)
+    loss = ("--data", people, "--client.loss", "next_token", "--noise", 1, "--cohort", 2)
     assert "needs a label for every token" in sfumato("fedavg", *loss).line
 
 
@@ -214,6 +214,6 @@ def test_a_model_of_another_vocabulary_is_refused(sfumato, play: Path, tmp_path:
         "from sfumato import models\n\n\ndef small():\n    return models.lstm(vocabulary_size=120, hidden=4)\n"
     )
     monkeypatch.chdir(tmp_path)
-    given = ("--data", play, "--text", "characters", "--length", 20, "--noise-multiplier", 1, "--clients-per-round", 2)
+    given = ("--data", play, "--text", "characters", "--length", 20, "--noise", 1, "--cohort", 2)
     told = sfumato("fedavg", *given, "--model", "networks:small").line
     assert "got shape [1, 20, 120]; build it with vocabulary_size=100" in told

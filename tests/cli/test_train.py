@@ -19,7 +19,7 @@ from sfumato.cli import main
 from sfumato.federated import FedEmb
 from sfumato.runs import checkpoint
 from sfumato.statement import Statement
-from sfumato.training.fit import Course
+from sfumato.training.fit import Setup
 
 FILES = (
     "plan.json",
@@ -35,7 +35,7 @@ FILES = (
 @pytest.mark.page
 def test_a_run_leaves_every_file_and_tells_recall_and_statement(sfumato, people: Path, small, tmp_path: Path):
     out = tmp_path / "run"
-    shown = sfumato("fedemb", "--data", people, *small, "--noise-multiplier", 1, "--seed", 1, "--out", out)
+    shown = sfumato("fedemb", "--data", people, *small, "--noise", 1, "--seed", 1, "--out", out)
     assert shown.code == 0
     assert all((out / name).is_file() for name in FILES)
     statement = Statement.load(out / "statement.json")
@@ -65,7 +65,7 @@ def test_the_command_line_trains_the_same_model_as_the_library(people: Path, fin
 def test_the_other_plans_run_too(sfumato, people: Path, tmp_path: Path, command):
     words = ["--data", people, "--rounds", 2, "--embedding-dim", 8, "--out", tmp_path / "run", "--json"]
     if command != "centralized":
-        words += ["--clients-per-round", 3, "--noise-multiplier", 1, "--public-classes"]
+        words += ["--cohort", 3, "--noise", 1, "--public-classes"]
     told = json.loads(sfumato(command, *words).out)
     assert told["statement"]["unit"] == ("example" if command == "centralized" else "user")
     assert (told["statement"]["epsilon"] == "inf") == (command == "centralized")
@@ -87,7 +87,7 @@ def test_a_budget_is_met_and_kept_in_the_plan(sfumato, people: Path, small, tmp_
 def test_a_dry_run_promises_what_the_run_would_and_writes_nothing(
     sfumato, people: Path, finished: Path, small, tmp_path
 ):
-    words = ("fedemb", "--data", people, *small, "--noise-multiplier", 1, "--seed", 3)
+    words = ("fedemb", "--data", people, *small, "--noise", 1, "--seed", 3)
     told = json.loads(sfumato(*words, "--dry-run", "--json", "--out", tmp_path / "run").out)
     stated = json.loads((finished / "statement.json").read_text())
     assert told["statement"] == {**stated, "ledger": None}
@@ -98,7 +98,7 @@ def test_a_dry_run_promises_what_the_run_would_and_writes_nothing(
 
 
 def test_a_dry_run_needs_no_records_where_the_population_is_given(sfumato):
-    words = ("--population", 3400, "--noise-multiplier", 0.62, "--delta", 3400**-1.1)
+    words = ("--population", 3400, "--noise", 0.62, "--delta", 3400**-1.1)
     told = json.loads(sfumato("fedemb", *words, "--dry-run", "--json").out)
     by_name = {row["accountant"]: row["epsilon"] for row in told["statement"]["alternatives"] if "paper" in row["name"]}
     # The authors' run with N = 3,400: 17.57 is the truth under their convention, 20.35 by the Rényi orders of
@@ -110,7 +110,7 @@ def test_a_dry_run_needs_no_records_where_the_population_is_given(sfumato):
 def test_who_is_tested_on_was_never_trained_on(sfumato, people: Path, small, tmp_path: Path):
     names, out = tmp_path / "names.txt", tmp_path / "run"
     names.write_text("p13\np14\n\np15\n")
-    words = ("--noise-multiplier", 0, "--validation-share", 0.2, "--test-names", names)
+    words = ("--noise", 0, "--validation-share", 0.2, "--test-names", names)
     shown = sfumato("fedemb", "--data", people, *small, *words, "--evaluate-every", 1, "--out", out)
     assert "9 users to train on; 4 users to watch; 3 users never trained on" in shown.out
     rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
@@ -124,7 +124,7 @@ def test_who_is_tested_on_was_never_trained_on(sfumato, people: Path, small, tmp
 
 def test_test_data_of_their_own_come_to_the_size_of_the_training_data(sfumato, photos, people, small, tmp_path: Path):
     test = photos(3, 3, side=20)
-    words = ("fedemb", "--data", people, *small, "--noise-multiplier", 0, "--test", test)
+    words = ("fedemb", "--data", people, *small, "--noise", 0, "--test", test)
     shown = sfumato(*words, "--out", tmp_path / "run")
     assert shown.code == 0
     assert "16 users to train on" in shown.out
@@ -145,7 +145,7 @@ def test_people_who_are_trained_on_under_other_classes_are_told_too(sfumato, tmp
                 folder.mkdir(parents=True)
                 for number in range(2):
                     Image.fromarray(np.full((12, 12), 20 * user + number, np.uint8)).save(folder / f"{number}.png")
-    words = ("--data", tmp_path / "train", "--test", tmp_path / "test", *small, "--noise-multiplier", 0)
+    words = ("--data", tmp_path / "train", "--test", tmp_path / "test", *small, "--noise", 0)
     told = sfumato("fedemb", *words, "--dry-run").err
     assert "8 users of" in told
     assert "(p0, p1, p2, …)" in told
@@ -155,17 +155,17 @@ def test_people_who_are_trained_on_under_other_classes_are_told_too(sfumato, tmp
 def test_a_folder_of_its_own_is_found_for_each_run(sfumato, people: Path, small, tmp_path: Path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for number in (1, 2):
-        assert sfumato("fedemb", "--data", people, *small, "--noise-multiplier", 0).code == 0
+        assert sfumato("fedemb", "--data", people, *small, "--noise", 0).code == 0
         assert (tmp_path / "runs" / f"fedemb-{number}" / "model.safetensors").exists()
 
 
 def test_a_run_starts_from_the_weights_of_another(sfumato, people: Path, finished: Path, small, tmp_path: Path):
-    words = ("fedemb", "--data", people, "--noise-multiplier", 0, "--out", tmp_path / "run", "--json")
+    words = ("fedemb", "--data", people, "--noise", 0, "--out", tmp_path / "run", "--json")
     start = ("--weights", finished / "model.safetensors")
     told = json.loads(sfumato(*words, *small, *start).out)
     before = json.loads((finished / "evaluation.json").read_text())
     assert told["evaluation"]["untrained"]["auc"] == before["trained"]["auc"]
-    other = ("fedemb", "--data", people, "--noise-multiplier", 0, "--out", tmp_path / "other")
+    other = ("fedemb", "--data", people, "--noise", 0, "--out", tmp_path / "other")
     assert "weights of another model" in sfumato(*other, *small, *start, "--embedding-dim", 9).line
 
 
@@ -174,8 +174,8 @@ def test_published_weights_are_loaded_with_a_report(sfumato, people: Path, small
 
     weights = tmp_path / "resnet.safetensors"
     save_file(_published(models.resnet18(16, 1, stem="small")), weights)
-    few = ("--rounds", 1, "--clients-per-round", 2, "--test-share", 0.2)
-    words = ("fedemb", "--data", people, *small, *few, "--noise-multiplier", 0, "--model", "resnet18")
+    few = ("--rounds", 1, "--cohort", 2, "--test-share", 0.2)
+    words = ("fedemb", "--data", people, *small, *few, "--noise", 0, "--model", "resnet18")
     shown = sfumato(*words, "--weights", weights, "--batch-norm", "fold", "--out", tmp_path / "run")
     assert shown.code == 0
     assert f"{weights}: names of torchvision" in shown.out
@@ -203,7 +203,7 @@ def _published(model) -> dict:
 
 
 def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bytes(sfumato, process, people: Path, small, tmp_path: Path):
-    words = ("fedemb", "--data", people, *small, "--rounds", 60, "--noise-multiplier", 1, "--seed", 5)
+    words = ("fedemb", "--data", people, *small, "--rounds", 60, "--noise", 1, "--seed", 5)
     out = tmp_path / "stopped"
     child = process(*words, "--out", out)
     _wait_for(out / "metrics.jsonl", child)
@@ -228,7 +228,7 @@ def test_records_that_have_moved_since_are_asked_for_and_found(sfumato, photos, 
     shutil.copytree(places["data"], places["test"])
     words = [word for flag, place in places.items() for word in (f"--{flag}", place)]
     out = tmp_path / "run"
-    assert sfumato("fedemb", *words, *small, "--noise-multiplier", 1, "--out", out).code == 0
+    assert sfumato("fedemb", *words, *small, "--noise", 1, "--out", out).code == 0
     moved = shutil.move(places[name], tmp_path / "moved")
     line = sfumato("fedemb", "--resume", out).line
     assert (
@@ -247,8 +247,8 @@ def test_a_run_that_is_stopped_while_it_is_measured_says_how_it_goes_on(
 
     out = tmp_path / "run"
     with monkeypatch.context() as patched:
-        patched.setattr(Course, "_measure_or_warn", stopped)
-        told = sfumato("fedemb", "--data", people, *small, "--rounds", 2, "--noise-multiplier", 1, "--out", out)
+        patched.setattr(Setup, "_measure_or_warn", stopped)
+        told = sfumato("fedemb", "--data", people, *small, "--rounds", 2, "--noise", 1, "--out", out)
     assert (told.code, told.err) == (130, f"sfumato: stopped at once; go on with: sfumato fedemb --resume {out}\n")
     assert sfumato("fedemb", "--resume", out).code == 0
     assert "trained" in json.loads((out / "evaluation.json").read_text())
@@ -317,7 +317,7 @@ def test_the_settings_of_a_run_start_another(sfumato, finished: Path, tmp_path: 
 
 @pytest.mark.slow
 def test_two_processes_speak_with_one_voice(people: Path, finished: Path, small, tmp_path: Path):
-    words = ("fedemb", "--data", people, *small, "--noise-multiplier", 1, "--seed", 3, "--out", tmp_path / "run")
+    words = ("fedemb", "--data", people, *small, "--noise", 1, "--seed", 3, "--out", tmp_path / "run")
     told = team(Path(main.__file__), [str(word) for word in words], tmp_path / "told", 2)
     assert ("genuine" in told[0], told[1]) == (True, "")
     ours, theirs = load_file(tmp_path / "run" / "model.safetensors"), load_file(finished / "model.safetensors")
@@ -326,15 +326,15 @@ def test_two_processes_speak_with_one_voice(people: Path, finished: Path, small,
 
 def test_only_plans_with_local_steps_have_options_for_them(sfumato):
     """A client of FedSGD takes one step of rate 1: there is nothing to choose."""
-    local = ("--local-epochs", "--batch-size", "--learning-rate", "--head-lr-scale", "--momentum")
+    local = ("--client.epochs", "--client.batch-size", "--client.learning-rate", "--client.head-lr-scale", "--client.momentum")
     told = {name: sfumato(name, "--help-all").out.split() for name in ("fedsgd", "fedavg")}
     assert all(option in told["fedavg"] for option in local)
     assert not [option for option in local if option in told["fedsgd"]]
-    assert {"--server-learning-rate", "--clients-per-round", "--max-examples"} <= set(told["fedsgd"])
-    assert "local_epochs" in sfumato("fedsgd", "--data", "glyphs", "--local-epochs", 2).line.replace("-", "_")
+    assert {"--server.learning-rate", "--cohort", "--client.max-examples"} <= set(told["fedsgd"])
+    assert "local_epochs" in sfumato("fedsgd", "--data", "glyphs", "--client.epochs", 2).line.replace("-", "_")
 
 
 def test_a_setting_of_another_kind_of_clipping_is_one_line(sfumato, people: Path, small, tmp_path: Path):
-    words = ("fedemb", "--data", people, *small, "--noise-multiplier", 1, "--out", tmp_path / "run")
-    assert "choose that clipping" in sfumato(*words, "--adaptive-clip-quantile", 0.9).line
+    words = ("fedemb", "--data", people, *small, "--noise", 1, "--out", tmp_path / "run")
+    assert "choose that clipping" in sfumato(*words, "--clipping.quantile", 0.9).line
     assert not (tmp_path / "run").exists()

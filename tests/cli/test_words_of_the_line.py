@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 from PIL import Image
 
-NOISE = ("--noise-multiplier", 1)
+NOISE = ("--noise", 1)
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
         (
-            ("--clients-per-round", 10, "--users-per-client", 2, *NOISE),
-            "lower --clients-per-round or --users-per-client",
+            ("--cohort", 10, "--cohort.users-per-client", 2, *NOISE),
+            "lower --cohort or --cohort.users-per-client",
         ),
         (
-            ("--users-per-client", 1, "--clients-per-round", 2, *NOISE),
-            "--users-per-client > 1, or --head-classes global",
+            ("--cohort.users-per-client", 1, "--cohort", 2, *NOISE),
+            "--cohort.users-per-client > 1, or --client.head.classes global",
         ),
-        (("--clip-norm", "None", *NOISE), "or use --noise-multiplier 0 for a run without privacy"),
+        (("--clipping", "None", *NOISE), "or use --noise 0 for a run without privacy"),
         (
-            ("--trainable", "all", "--clients-per-round", 2, "--users-per-client", 2, "--prefix-cache", "c", *NOISE),
+            ("--trainable", "all", "--cohort", 2, "--cohort.users-per-client", 2, "--prefix-cache", "c", *NOISE),
             "or leave out --prefix-cache",
         ),
     ],
@@ -60,7 +60,7 @@ def test_pictures_of_two_sizes_are_told_a_size_that_they_have(sfumato, photos):
     Image.fromarray(np.zeros((100, 112), np.uint8)).save(people / "p00" / "0.png")
     line = sfumato("fedemb", "--data", people, *NOISE).line
     assert "--size 100 112," in line
-    words = ("--size", 100, 112, "--rounds", 1, "--clients-per-round", 1, "--users-per-client", 1)
+    words = ("--size", 100, 112, "--rounds", 1, "--cohort", 1, "--cohort.users-per-client", 1)
     assert "brought" in sfumato("fedemb", "--data", people, *NOISE, *words, "--test-share", 0, "--dry-run").out
 
 

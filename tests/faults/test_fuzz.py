@@ -123,10 +123,10 @@ SMALL = {"populations": ("3e6",), "steps": ("1", "3"), "rounds": ("1", "3"), "id
 GROWS = ("shape", "num_classes", "vocabulary", "length", "embedding_dim", "size", "images", "identities", "batch_size")
 """Options whose number is memory or work: no huge one, for this test is not about waiting."""
 
-PRIVATE = ("--population", "1000", "--noise-multiplier", "2")
+PRIVATE = ("--population", "1000", "--noise", "2")
 
 WHOLE = {
-    "account": ("--noise-multiplier", "2", "--steps", "3"),
+    "account": ("--noise", "2", "--steps", "3"),
     "calibrate": ("--epsilon", "2", "--sampling-rate", "1", "--steps", "3"),
     "compare": ("fine.json", "fine.json"),
     "check-model": ("lenet300_100", "--kind", "numbers", "--shape", "3"),

@@ -65,7 +65,7 @@ def test_people_who_never_took_part_are_served_by_what_others_taught():
     before, after = (result.evaluation[name] for name in ("untrained", "trained"))
     assert after["rmse"] < 0.75 * before["rmse"]
     assert sum(group["values"] for group in after["by_records"]) == after["values"]
-    steps = PLAN.replace(client={"head": {"steps_alone": 0}}).default_task()
+    steps = PLAN.replace(client={"local": {"steps": 0}}).default_task()
     assert after["rmse"] < steps.measure(result.model, ratings(seed=1), curve=False, device="cpu")["rmse"]
 
 
@@ -125,7 +125,7 @@ def test_one_after_the_other_measures_what_a_batch_measures():
 
 def test_the_measure_is_that_of_the_records_that_nothing_was_rebuilt_from():
     rule = Reconstruction(support_share=0.4, support_order="first", steps=0)
-    task = Personalised(inner=Values(), local=dataclasses.replace(PLAN.client, reconstruction=rule), at_once=4)
+    task = Personalised(inner=Values(), client=dataclasses.replace(PLAN.client, local=rule), at_once=4)
     people, model = ratings(6), Factors()
     errors = []
     for user in range(6):
@@ -143,7 +143,7 @@ def test_fine_tuning_is_a_phase_that_moves_everything():
     people, squares = ratings(5, seed=4), []
     tuned = Personalised(
         inner=Values(),
-        local=dataclasses.replace(PLAN.client, reconstruction=rule),
+        client=dataclasses.replace(PLAN.client, local=rule),
         own="",
         phases=(Phase(records="support", own=None, shared=0.3, batch_size=None),),
     )
@@ -161,7 +161,7 @@ def test_fine_tuning_is_a_phase_that_moves_everything():
 
 def test_the_cost_is_that_of_a_plan_that_sends_everything():
     fields = {"rounds": 20, "cohort.size": 10, "noise.noise_multiplier": 1.1, "clipping.norm": 0.5}
-    events = [kind(**fields, loss="squared").private_sum(1000).event(20) for kind in (FedRecon, FedAvg)]
+    events = [kind(**fields, client={"loss": "squared"}).private_sum(1000).event(20) for kind in (FedRecon, FedAvg)]
     assert acc.guarantee(events[0]).epsilon(1e-5) == acc.guarantee(events[1]).epsilon(1e-5)
     told = FedRecon(**fields).assumptions()[-1]
     assert "rebuilt from the user's own records" in told
@@ -268,8 +268,8 @@ def test_a_model_that_does_not_say_which_part_is_whose_is_refused():
         ({"cohort.users_per_client": 2}, "an own part belongs to one user"),
         ({"client.local.support_share": 1.0}, "support_share must be in"),
         ({"client.local.support_count": 0}, "support_count"),
-        ({"client.head.steps_alone": -1}, "reconstruction_steps"),
-        ({"client.local.learning_rate": 0.0}, "reconstruction_learning_rate"),
+        ({"client.local.steps": -1}, "steps must be"),
+        ({"client.local.learning_rate": 0.0}, "learning_rate must be > 0"),
         ({"client.local.joint": True, "client.local.steps": 0}, "leaves nothing to train"),
     ],
 )
@@ -298,6 +298,6 @@ def test_a_user_with_one_record_takes_part_and_moves_nothing():
 
 
 def test_a_fresh_head_of_fedemb_and_an_own_part_are_one_engine():
-    assert FedEmb(client={"head": {"steps_alone": 2}}).local.phases[0].own is not None
-    assert FedEmb(client={"head": {"steps_alone": 2}}).local.phases[0].shared is None
+    assert FedEmb(client={"head": {"steps_alone": 2}}).client.phases[0].own is not None
+    assert FedEmb(client={"head": {"steps_alone": 2}}).client.phases[0].shared is None
     assert PLAN.client.phases[0].shared is None

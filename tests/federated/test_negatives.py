@@ -131,7 +131,7 @@ def plan_of(clip: float = 1.0, width: int = 1, **changes) -> FedEmb:
 
 def total(plan: FedEmb, users: data.UserDataset, present: np.ndarray, source: RandomSource) -> torch.Tensor:
     torch.manual_seed(0)
-    contribution = plan.contribution(Scaled(), users, "cpu", 0, plan.negatives_of(public(), users))
+    contribution = plan.contribution(Scaled(), users, "cpu", 0, plan.with_negatives(public(), users))
     groups = plan.private_sum(len(users)).grouping.group(present, 0, source)
     theta = contribution.trained.initial
     return contribution.clipped_sum(RoundContext(theta, groups, 0, plan.clipping, plan.clipping.norm, source)).total
@@ -146,7 +146,7 @@ def total(plan: FedEmb, users: data.UserDataset, present: np.ndarray, source: Ra
     group=st.sampled_from([1, 3]),
 )
 def test_one_person_moves_the_sum_by_at_most_the_sensitivity(seed, scale, clip, width, group) -> None:
-    plan = plan_of(clip, width, users_per_client=group, clients_per_round=2)
+    plan = plan_of(clip, width, **{"cohort.users_per_client": group, "cohort.size": 2})
     users, source = people([2, 1, 3, 1, 2, 1, 3], seed, scale), RandomSource.from_seed(seed)
     present = np.arange(7)
     distance = (total(plan, users, present, source) - total(plan, users, present[:-1], source)).norm().item()
@@ -169,7 +169,9 @@ def test_a_person_of_one_class_contributes_one_clipped_vector_and_nobody_else_mo
 
 def test_both_trainers_agree() -> None:
     users, present = people([2, 1, 3, 1]), np.arange(4)
-    one, many = (total(plan_of(1.0, width, max_examples=by_profile(5)), users, present, SOURCE) for width in (1, 3))
+    one, many = (
+        total(plan_of(1.0, width, **{"client.max_examples": by_profile(5)}), users, present, SOURCE) for width in (1, 3)
+    )
     torch.testing.assert_close(one, many, rtol=1e-4, atol=1e-6)
 
 
@@ -177,8 +179,8 @@ def test_the_cap_counts_own_and_public_examples() -> None:
     torch.manual_seed(0)
     users = people([2, 1, 3, 1])
     for cap, processed in ((None, 2 * (6 + 3 + 9 + 3)), (5, 4 * 5)):
-        plan = plan_of(max_examples=cap)
-        contribution = plan.contribution(Scaled(), users, "cpu", 0, plan.negatives_of(public(), users))
+        plan = plan_of(**{"client.max_examples": cap})
+        contribution = plan.contribution(Scaled(), users, "cpu", 0, plan.with_negatives(public(), users))
         groups = plan.private_sum(4).grouping.group(np.arange(4), 0, SOURCE)
         share = contribution.clipped_sum(
             RoundContext(contribution.trained.initial, groups, 0, plan.clipping, 1.0, SOURCE)
@@ -244,8 +246,8 @@ def test_a_zero_of_the_other_sign_hides_no_training_record() -> None:
 
 
 def test_negatives_that_do_not_fit_are_refused_in_one_line() -> None:
-    assert "6 classes" in refused(plan_of(negatives_per_client=7), public())
-    assert "negatives_per_client=0" in refused(plan_of(negatives_per_client=0), public())
+    assert "6 classes" in refused(plan_of(**{"client.negatives": 7}), public())
+    assert "client.negatives=0" in refused(plan_of(**{"client.negatives": 0}), public())
     assert "(2,)" in refused(plan_of(), data.from_arrays(np.ones((4, 2), np.float32), [0, 1, 2, 3], list("abcd")))
     assert "float64" in refused(plan_of(), data.from_arrays(np.ones((4, 3)), [0, 1, 2, 3], list("abcd")))
     assert "values" in refused(plan_of(), data.from_arrays(np.ones((4, 3), np.float32), [0.5, 1, 2, 3], list("abcd")))
@@ -255,13 +257,13 @@ def test_negatives_that_do_not_fit_are_refused_in_one_line() -> None:
 
 
 def test_a_client_of_one_class_is_told_of_negatives() -> None:
-    assert "negatives_per_client" in refused(plan_of(negatives_per_client=0), None)
+    assert "client.negatives" in refused(plan_of(**{"client.negatives": 0}), None)
 
 
 @pytest.mark.parametrize("count", [-1, 1.5])
 def test_a_number_of_negatives_is_a_whole_number(count) -> None:
-    with pytest.raises(InputError, match="negatives_per_client"):
-        plan_of(negatives_per_client=count)
+    with pytest.raises(InputError, match="negatives must be"):
+        plan_of(**{"client.negatives": count})
 
 
 def test_negatives_go_through_frozen_layers_as_the_records_do(blobs, tmp_path) -> None:
@@ -286,8 +288,13 @@ def test_negatives_go_through_frozen_layers_as_the_records_do(blobs, tmp_path) -
 # Public negatives go through the frozen layers as records do, and are compared with them before.
 
 PLAN = FedEmb(
-    rounds=3, cohort={"size": 6, "users_per_client": 1}, client={"negatives": 3, "epochs": 2, "learning_rate": 0.1}, noise=0.0, seed=1, trainable="last",
-)  # fmt: skip
+    rounds=3,
+    cohort={"size": 6, "users_per_client": 1},
+    client={"negatives": 3, "epochs": 2, "learning_rate": 0.1},
+    noise=0.0,
+    seed=1,
+    trainable="last",
+)
 
 
 def network(seed: int = 0) -> nn.Sequential:

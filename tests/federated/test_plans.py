@@ -24,13 +24,13 @@ from sfumato import data, models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD, Verification
-from sfumato.federated.fedavg import MOST_MOVED
 from sfumato.ledger import Ledger
 from sfumato.sampling import Cohort
 from sfumato.statement import Statement
 from sfumato.statement.statement import NOT_STATED
 from sfumato.training import Cadence, RoundContext, RunOptions
 from sfumato.training.monitoring import columns, diverged
+from sfumato.training.optimizer import MOST_MOVED
 from slow import slow_but
 from small_runs import Slow, assert_equal_up_to_rounding, outcome
 

@@ -2,7 +2,6 @@
 
 import fcntl
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,7 +18,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.federated import FedAvg, FedEmb, FedSGD, Verification
 from sfumato.sampling import Cohort
-from sfumato.training import Cadence, RoundContext, RunOptions
+from sfumato.training import RoundContext, RunOptions
 from slow import by_profile, one_in
 
 # One user's data moves the sum by at most the sensitivity in the ledger and the statement: the heart of the matter.
@@ -73,13 +72,13 @@ LOCAL = {
     "noise.noise_multiplier": 1.0,
 }
 PLANS = {
-    "virtual clients": lambda c, w: FedEmb(cohort={"size": 2, "cohort.users_per_client": 3}, clipping=c, **LOCAL),
+    "virtual clients": lambda c, w: FedEmb(cohort={"size": 2, "users_per_client": 3}, clipping=c, **LOCAL),
     "a client each": lambda c, w: FedEmb(
-        cohort={"size": 2, "cohort.users_per_client": 1}, clipping=c, client={"head": {"classes": "global"}}, **LOCAL
+        cohort={"size": 2, "users_per_client": 1}, clipping=c, client={"head": {"classes": "global"}}, **LOCAL
     ),
     "shared head": lambda c, w: FedAvg(cohort=2, clipping=c, client={"at_once": w}, **LOCAL),
     "shared head, virtual clients": lambda c, w: FedAvg(
-        cohort={"size": 2, "cohort.users_per_client": 3}, clipping=c, client={"at_once": w}, **LOCAL
+        cohort={"size": 2, "users_per_client": 3}, clipping=c, client={"at_once": w}, **LOCAL
     ),
     "gradients": lambda c, w: FedSGD(cohort=2, clipping=c, noise=1.0),
 }
@@ -114,18 +113,18 @@ def test_an_absent_user_leaves_no_trace_in_the_sum():
     totals = []
     for scale in (1.0, 1e6):
         contribution = plan.contribution(model, users_of(0, scale), "cpu", 0)
-        groups = plan.grouping.group(present, 0, source)
+        groups = plan.private_sum(6).grouping.group(present, 0, source)
         theta = contribution.trained.initial
         totals.append(contribution.clipped_sum(RoundContext(theta, groups, 0, plan.clipping, 1.0, source)).total)
     assert torch.equal(*totals)
 
 
 BOUNDED = {
-    "per layer": {"clipping": "per_layer", "clipping.shares": (3.0, 1.0)},
-    "automatic": {"clipping": "automatic"},
-    "adaptive": {"clipping": "adaptive"},
+    "per layer": {"kind": "per_layer", "shares": (3.0, 1.0)},
+    "automatic": {"kind": "automatic"},
+    "adaptive": {"kind": "adaptive"},
 }
-"""Fields of a plan with a shared head: two layers, the backbone's and the head's."""
+"""Clipping of a plan with a shared head: two layers, the backbone's and the head's."""
 
 
 @pytest.mark.parametrize("users_per_client", [1, 3])
@@ -140,10 +139,9 @@ BOUNDED = {
 def test_every_kind_of_clipping_bounds_what_a_user_moves(name, users_per_client, seed, scale, clip, width):
     plan = FedAvg(
         cohort={"size": 2, "users_per_client": users_per_client},
-        clipping=clip,
+        clipping={**BOUNDED[name], "norm": clip},
         client={"at_once": width},
         **{**LOCAL, "noise.noise_multiplier": 0.1},
-        **BOUNDED[name],
     )
     distance, sensitivity = moved(plan, users_of(seed, scale), seed)
     assert sensitivity == pytest.approx(clip * (1 if users_per_client == 1 else 2))
@@ -154,7 +152,7 @@ def alone(plan, scale: float = 1e3) -> list[torch.Tensor]:
     """What one wild client adds to the sum, layer by layer."""
     torch.manual_seed(0)
     contribution, source = plan.contribution(Scores(), users_of(1, scale), "cpu", 0), RandomSource.from_seed(0)
-    cohort = plan.grouping.group(np.array([6]), 0, source)
+    cohort = plan.private_sum(7).grouping.group(np.array([6]), 0, source)
     theta = contribution.trained.initial
     share = contribution.clipped_sum(RoundContext(theta, cohort, 0, plan.clipping, plan.clipping.norm, source))
     assert share.tally["units"] == 1
@@ -175,14 +173,14 @@ def test_one_wild_client_adds_at_most_the_bound_of_each_layer_to_that_layer(widt
 
 def test_a_backbone_alone_has_all_of_the_bound_where_the_head_stays_with_its_client():
     plan = FedEmb(
-        cohort={"size": 2, "cohort.users_per_client": 1},
+        cohort={"size": 2, "users_per_client": 1},
         client={"head": {"classes": "global"}},
         clipping={"norm": 0.1, "kind": "per_layer"},
         **LOCAL,
     )
     (norm,) = (view.norm().item() for view in alone(plan))
     assert norm == pytest.approx(0.1, rel=1e-3)
-    with pytest.raises(InputError, match="layer_shares has 2 numbers but the model trains 1 layers"):
+    with pytest.raises(InputError, match="shares has 2 numbers but the model trains 1 layers"):
         alone(plan.replace(clipping={"shares": (1.0, 1.0)}))
 
 
@@ -208,13 +206,13 @@ def test_the_statement_tells_the_bound_that_ran(blobs, tiny, clipping, told, dis
     assert f"of contributions {told}, noise multiplier 1" in statement.mechanism
     assert (", with a noisy count for the norm" in statement.mechanism) == (clipping == "adaptive")
     assert statement.disclosure["contribution"].startswith(f"Each contribution is {disclosed} in every round")
-    flat = replace(plan, clipping="flat").fit(tiny(), blobs(8)).statement
+    flat = plan.replace(clipping="flat").fit(tiny(), blobs(8)).statement
     assert statement.epsilon == pytest.approx(flat.epsilon, rel=1e-6)
 
 
 def test_shares_that_do_not_fit_the_model_leave_no_folder(blobs, tiny, tmp_path):
     plan = FedAvg(rounds=2, cohort=3, noise=1.0, clipping={"kind": "per_layer", "shares": (1.0, 2.0)})
-    with pytest.raises(InputError, match="layer_shares has 2 numbers but the model trains 3 layers"):
+    with pytest.raises(InputError, match="shares has 2 numbers but the model trains 3 layers"):
         plan.fit(tiny(), blobs(8), out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
@@ -276,7 +274,7 @@ def test_one_user_moves_what_is_trained_by_at_most_the_sensitivity(part, togethe
     build, trainable = PARTS[part]
     plan = FedEmb(
         rounds=2,
-        cohort={"size": 2, "cohort.users_per_client": users_per_client},
+        cohort={"size": 2, "users_per_client": users_per_client},
         client={
             "negatives": 2 if users_per_client == 1 else 0,
             "loss": "cosine",
@@ -291,7 +289,7 @@ def test_one_user_moves_what_is_trained_by_at_most_the_sensitivity(part, togethe
         noise=1.0,
     )
     users, source = people(seed, scale), RandomSource.from_seed(seed)
-    negatives = plan.negatives_of(public(), users) if plan.negatives_per_client else None
+    negatives = plan.with_negatives(public(), users) if plan.client.negatives else None
     contribution = plan.contribution(build(), users, "cpu", 0, negatives)
     private_sum, everybody = plan.private_sum(USERS), np.arange(USERS)
     frozen = contribution.trained.frozen()
@@ -368,7 +366,7 @@ def changed(users: data.UserDataset, user: int) -> data.UserDataset:
     return data.from_arrays(inputs, np.concatenate([y for _, y in parts]), names)
 
 
-PLAN = FedAvg(rounds=6, cohort=4, noise=1.0, server={"client.momentum": 0.0})
+PLAN = FedAvg(rounds=6, cohort=4, noise=1.0, server={"momentum": 0.0})
 
 
 class Remembers(nn.Module):
@@ -389,7 +387,7 @@ class Remembers(nn.Module):
 
 @pytest.mark.parametrize(
     ("plan", "speed"),
-    one_in(3, [FedEmb(cohort={"cohort.users_per_client": 1}), FedAvg(), FedSGD()], [(1, 1), (1, 2), (2, 1)]),
+    one_in(3, [FedEmb(cohort={"users_per_client": 1}), FedAvg(), FedSGD()], [(1, 1), (1, 2), (2, 1)]),
 )
 def test_nothing_of_a_client_is_left_in_the_model_and_none_meets_what_another_left(
     plan, speed, blobs, tiny, monkeypatch
@@ -460,9 +458,9 @@ def test_resume_restores_optimiser_frozen_weights_and_history(blobs, tiny, tmp_p
         client={"threads": threads},
         server={"name": "adam" if kind == "adam" else "sgd", "learning_rate": 0.1},
     )
-    factory = {} if kind == "adam" else {"server.name": lambda p: Halving(p, lr=1.0)}
-    cadence = Cadence(checkpoint_every=2, evaluate_every=3)
-    common = {"validation": blobs(5, seed=1), "task": Verification(fars=(0.1,)), "cadence": cadence, **factory}
+    factory = {} if kind == "adam" else {"optimizer": lambda p: Halving(p, lr=1.0)}
+    cadence = {"checkpoint_every": 2, "evaluate_every": 3}
+    common = {"validation": blobs(5, seed=1), "task": Verification(fars=(0.1,)), **cadence, **factory}
     whole = fit_plan(plan, tiny(), blobs(8), out=tmp_path / "whole", **common)
 
     class Killed(BaseException):
@@ -507,7 +505,7 @@ def test_a_released_model_does_not_tell_where_the_data_lay(blobs, tiny, tmp_path
     "plan",
     [
         FedSGD(cohort=2, noise=1.0, client={"at_once": 4}),
-        FedEmb(cohort={"size": 2, "cohort.users_per_client": 2}, noise=1.0, client={"at_once": 4}),
+        FedEmb(cohort={"size": 2, "users_per_client": 2}, noise=1.0, client={"at_once": 4}),
     ],
     ids=["all at once", "heads of their own"],
 )

@@ -249,7 +249,7 @@ def users_of(sizes: list[int]) -> data.UserDataset:
     return data.from_arrays(inputs.astype(np.float32), owner, np.char.mod("u%04d", owner))
 
 
-def contribution(model: nn.Module, users: data.UserDataset, **fields):
+def contribution(model: nn.Module, users: data.UserDataset, learning_rate: float = 0.005):
     plan = FedEmb(
         cohort={"size": 4, "users_per_client": 1},
         client={
@@ -259,15 +259,15 @@ def contribution(model: nn.Module, users: data.UserDataset, **fields):
             "loss": "cosine",
             "at_once": 64,
             "threads": 1,
+            "learning_rate": learning_rate,
             "head": {"start": "means"},
         },
         clipping=0.5,
         noise=0,
-        **fields,
     )
     rng = np.random.default_rng(0)
     public = data.from_arrays(rng.normal(size=(60, 6)).astype(np.float32), np.repeat(np.arange(20), 3), np.arange(60))
-    return plan, plan.contribution(model, users, "cpu", 0, plan.negatives_of(public, users))
+    return plan, plan.contribution(model, users, "cpu", 0, plan.with_negatives(public, users))
 
 
 def test_one_person_moves_the_sum_by_one_clip_norm_where_a_model_mixes_what_no_trial_met():

@@ -22,7 +22,7 @@ from sfumato.data import Encoding, UserDataset, from_arrays, split_labels
 from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD
 from sfumato.federated.batched import BatchedTrainer
 from sfumato.federated.client import ClientData, ClientTrainer
-from sfumato.federated.losses import NextTokenLoss
+from sfumato.federated.losses import LOSSES, NextTokenLoss
 from sfumato.federated.tasks.by_loss import task_of
 from sfumato.federated.tasks.outputs import Classes, NextToken, OutputTask, Values
 from sfumato.federated.tasks.verification import embed, evaluate, nearest_pictures
@@ -130,13 +130,13 @@ def test_a_model_that_is_not_finite_has_no_error_and_is_still_told():
     [(Classes(), VALUES), (Classes(), TOKENS), (Values(), CLASSES), (Values(), TOKENS), (NextToken(), CLASSES)],
 )
 def test_data_of_another_kind_are_refused_with_the_loss_that_they_have(task: OutputTask, data):
-    with pytest.raises(InputError, match="loss="):
+    with pytest.raises(InputError, match=r"client\.loss="):
         task.check(data)
 
 
 @pytest.mark.parametrize(("loss", "kind"), [("squared", Values), ("cross_entropy", Classes), ("next_token", NextToken)])
 def test_a_loss_has_its_measure(loss, kind):
-    assert isinstance(task_of(loss), kind)
+    assert isinstance(task_of(LOSSES(loss)), kind)
 
 
 def test_nothing_to_measure_on_is_refused():
@@ -260,9 +260,9 @@ def test_padding_teaches_nothing():
 
 
 @pytest.mark.parametrize("at_once", [1, 3])
-@pytest.mark.parametrize("kind", [partial(FedAvg, learning_rate=1.0), FedSGD], ids=["fedavg", "fedsgd"])
+@pytest.mark.parametrize("kind", [partial(FedAvg, **{"client.learning_rate": 1.0}), FedSGD], ids=["fedavg", "fedsgd"])
 def test_a_user_moves_the_sum_by_no_more_than_the_clip_norm(kind, at_once: int):
-    plan = kind(loss="next_token", clients_per_round=3, noise_multiplier=1.0, clients_at_once=at_once, clip_norm=0.01)
+    plan = kind(client={"loss": "next_token", "at_once": at_once}, cohort=3, noise=1.0, clipping=0.01)
     sums = []
     for last in (["or"], ["to be to be to be to be not"] * 40):
         contribution = plan.contribution(network(), texts({**PLAYED, "zed": last}), "cpu", 0)
@@ -301,12 +301,13 @@ def test_measured_are_all_tokens_but_padding():
 @pytest.mark.parametrize("kind", [FedAvg, FedSGD, Centralized])
 def test_every_plan_with_a_loss_of_the_next_token_learns_it(kind):
     data = texts({f"user{i}": ["to be or not to be or not"] * 3 for i in range(6)})
-    fields = {"rounds": 60, "seed": 0, "loss": "next_token"}
+    fields = {"rounds": 60, "seed": 0, "client.loss": "next_token"}
     if kind is not Centralized:
         fields |= {"cohort.size": 6, "noise.noise_multiplier": 0.0, "clipping.norm": None, "server.momentum": 0.0}
-        fields["server_learning_rate"] = 1.0
+        fields["server.learning_rate"] = 1.0
     if kind is not FedSGD:
-        fields |= {"learning_rate": 1.0, "momentum": 0.0}
+        trains = "server" if kind is Centralized else "client"
+        fields |= {f"{trains}.learning_rate": 1.0, f"{trains}.momentum": 0.0}
     result = kind(**fields).fit(network(), data, test=data)
     assert result.evaluation["untrained"]["accuracy"] < 0.6
     assert result.evaluation["trained"]["accuracy"] > 0.8
@@ -321,7 +322,7 @@ def test_what_does_not_fit_together_is_refused():
         plan.fit(network(size=9), data)
     with pytest.raises(InputError, match="build it with vocabulary_size=8"):
         plan.fit(network(size=5), data)
-    with pytest.raises(InputError, match="train with loss=next_token"):
+    with pytest.raises(InputError, match=r"train with client\.loss=next_token"):
         FedAvg(rounds=1, cohort=2, noise=1.0).fit(network(), data)
     pictures = from_arrays(np.zeros((4, 8)), [0, 1, 0, 1], [0, 0, 1, 1])
     with pytest.raises(InputError, match="needs a label for every token"):
@@ -344,7 +345,7 @@ class Mixing(nn.Module):
 
 def test_a_model_that_mixes_the_sequences_of_a_batch_is_refused_where_clients_share_one():
     plan = FedAvg(client={"loss": "next_token", "at_once": 2}, rounds=1, cohort=2, noise=1.0, seed=0)
-    with pytest.raises(InputError, match="use clients_at_once=1"):
+    with pytest.raises(InputError, match=r"use client\.at_once=1"):
         plan.fit(Mixing(), texts())
 
 

@@ -68,7 +68,7 @@ def test_pictures_come_to_the_size_of_the_run(sfumato, photos, finished: Path, t
 
 
 def test_a_shared_head_is_no_part_of_the_model(sfumato, people: Path, tmp_path: Path):
-    words = ("--rounds", 1, "--clients-per-round", 3, "--embedding-dim", 8, "--noise-multiplier", 0)
+    words = ("--rounds", 1, "--cohort", 3, "--embedding-dim", 8, "--noise", 0)
     assert sfumato("fedavg", "--data", people, *words, "--out", tmp_path / "run").code == 0
     assert sfumato("embed", tmp_path / "run", people, "--out", tmp_path / "e.parquet").code == 0
 
@@ -112,7 +112,7 @@ def test_a_refusal_is_one_line_and_leaves_no_file(sfumato, photos, people: Path,
 
 def test_a_run_of_a_classifier_is_refused_by_what_it_is(sfumato, people: Path, tmp_path: Path):
     run, out = tmp_path / "run", tmp_path / "e.parquet"
-    words = ("--noise-multiplier", 1, "--steps", 1, "--batch-size", 2, "--model", "lenet300_100", "--test-share", 0)
+    words = ("--noise", 1, "--steps", 1, "--cohort", 2, "--model", "lenet300_100", "--test-share", 0)
     assert sfumato("dpsgd", "--data", people, "--public-classes", *words, "--out", run).code == 0
     assert (
         "is a run of sfumato dpsgd, whose model gives classes or numbers"

@@ -139,8 +139,8 @@ def test_a_gallery_of_another_model_is_refused_by_both_digests(
     sfumato, photos, finished: Path, people: Path, tmp_path: Path
 ):
     trained, other, out, theirs = photos(3, 2), tmp_path / "other", tmp_path / "e.parquet", tmp_path / "o.parquet"
-    words = ("--rounds", 1, "--clients-per-round", 3, "--users-per-client", 2, "--local-epochs", 1)
-    words = (*words, "--embedding-dim", 8, "--noise-multiplier", 1, "--seed", 4)
+    words = ("--rounds", 1, "--cohort", 3, "--cohort.users-per-client", 2, "--client.epochs", 1)
+    words = (*words, "--embedding-dim", 8, "--noise", 1, "--seed", 4)
     assert sfumato("fedemb", "--data", people, *words, "--out", other).code == 0
     assert sfumato("embed", finished, trained, "--out", out).code == 0
     assert sfumato("embed", other, trained, "--out", theirs).code == 0

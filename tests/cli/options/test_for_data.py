@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-BRIEF = ("--rounds", 2, "--clients-per-round", 4, "--noise-multiplier", 0, "--seed", 1)
+BRIEF = ("--rounds", 2, "--cohort", 4, "--noise", 0, "--seed", 1)
 RATED = ("--user", "user", "--item", "item", "--value", "stars", "--model", "matrix_factorization")
 SMALL = ("--model-options", "factors=4", "offset=3")
 
@@ -56,8 +56,8 @@ def test_texts_are_trained_on_one_client_after_the_other_unless_a_number_is_give
     rows = [{"user": f"u{i % 8}", "text": f"the {['sun', 'sea'][i % 2]} is hot {i}"} for i in range(32)]
     (tmp_path / "posts.jsonl").write_text("\n".join(map(json.dumps, rows)))
     words = ("--data", tmp_path / "posts.jsonl", "--text", "characters", "--length", 12, "--model", "lstm")
-    model = ("--model-options", "hidden=4", "layers=1", "--local-parameters", r"output\.bias")
-    for given, wanted in (((), 1), (("--clients-at-once", 2), 2)):
+    model = ("--model-options", "hidden=4", "layers=1", "--client.local.parameters", r"output\.bias")
+    for given, wanted in (((), 1), (("--client.at-once", 2), 2)):
         out = tmp_path / f"run{wanted}"
         shown = sfumato("fedrecon", *words, *model, *BRIEF, *given, "--test-share", 0.3, "--out", out)
         assert (shown.code, shown.err) == (0, "")
@@ -99,16 +99,16 @@ def test_a_run_on_ratings_that_was_stopped_goes_on_to_the_same_model(sfumato, st
         ("fedavg", (), "has a part of each user's own (user_factors), which fedavg would share"),
         ("centralized", (), "which centralized would share"),
         ("fedemb", (), "fedemb trains embeddings"),
-        ("fedrecon", ("--loss", "cosface"), "--loss cosface compares embeddings, and values have squared"),
-        ("fedrecon", ("--loss", "next_token"), "needs a label for every token"),
-        ("fedrecon", ("--loss", "cross_entropy"), "needs a class for each record"),
+        ("fedrecon", ("--client.loss", "cosface"), "--client.loss cosface compares embeddings, and values have squared"),
+        ("fedrecon", ("--client.loss", "next_token"), "needs a label for every token"),
+        ("fedrecon", ("--client.loss", "cross_entropy"), "needs a class for each record"),
         ("fedrecon", ("--model", "lenet"), "model must be one of matrix_factorization"),
-        ("fedrecon", ("--users-per-client", 2), "an own part belongs to one user"),
-        ("fedrecon", ("--local-parameters", "nothing"), "names none of the parameters"),
+        ("fedrecon", ("--cohort.users-per-client", 2), "an own part belongs to one user"),
+        ("fedrecon", ("--client.local.parameters", "nothing"), "names none of the parameters"),
     ],
 )
 def test_what_does_not_fit_ratings_is_one_line(sfumato, stars, tmp_path, command, words, told):
-    noise = () if command == "centralized" else ("--clients-per-round", 2, "--noise-multiplier", 0)
+    noise = () if command == "centralized" else ("--cohort", 2, "--noise", 0)
     given = ("--data", stars, *RATED, "--rounds", 1, *noise, "--out", tmp_path / "no")
     assert told in sfumato(command, *given, *words).line
     assert not (tmp_path / "no").exists()
@@ -118,7 +118,7 @@ def test_what_does_not_fit_ratings_is_one_line(sfumato, stars, tmp_path, command
     ("model", "told"), [("lenet", "--model must be linear_head"), ("linear_head", "reads features")]
 )
 def test_a_model_that_gives_no_logits_of_pictures_is_one_line(sfumato, people, model, told):
-    given = ("--data", people, "--noise-multiplier", 0, "--rounds", 1, "--clients-per-round", 2)
+    given = ("--data", people, "--noise", 0, "--rounds", 1, "--cohort", 2)
     assert told in sfumato("fedrecon", *given, "--model", model).line
 
 

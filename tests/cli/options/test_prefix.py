@@ -12,7 +12,7 @@ import torch
 from sfumato import data, models
 from sfumato.training.frozen_features import PrefixCache
 
-FROZEN = ("--trainable", "last_blocks:1+last", "--noise-multiplier", 1, "--seed", 1)
+FROZEN = ("--trainable", "last_blocks:1+last", "--noise", 1, "--seed", 1)
 
 
 def embeddings(file: Path) -> np.ndarray:
@@ -44,7 +44,7 @@ def test_a_run_of_frozen_layers_that_nobody_seeded_goes_on(sfumato, people: Path
 
 @pytest.mark.parametrize("command", ["fedavg", "fedsgd", "centralized"])
 def test_other_commands_take_it_too(sfumato, people: Path, tmp_path: Path, command):
-    noise = () if command == "centralized" else ("--noise-multiplier", 1, "--clients-per-round", 3, "--public-classes")
+    noise = () if command == "centralized" else ("--noise", 1, "--cohort", 3, "--public-classes")
     words = ("--rounds", 2, "--embedding-dim", 8, "--trainable", "last", *noise, "--prefix-cache", tmp_path / "cache")
     done = sfumato(command, "--data", people, *words, "--out", tmp_path / "run")
     assert done.code == 0, done.err
@@ -61,7 +61,7 @@ def test_test_pictures_from_elsewhere_have_rows_of_their_own(sfumato, people: Pa
 
 def test_adapters_are_built_again_and_the_frozen_layers_are_as_they_began(sfumato, people, small, tmp_path: Path):
     given = ("--lora-rank", 2, "--lora-layers", "conv2", "--projection", 4, "--trainable", "lora|projection")
-    words = (*small, *given, "--noise-multiplier", 1, "--seed", 1, "--prefix-cache", tmp_path / "cache")
+    words = (*small, *given, "--noise", 1, "--seed", 1, "--prefix-cache", tmp_path / "cache")
     done = sfumato("fedemb", "--data", people, *words, "--out", tmp_path / "run")
     assert done.code == 0, done.err
     assert sfumato("embed", tmp_path / "run", people, "--out", tmp_path / "e.parquet").code == 0
@@ -159,12 +159,12 @@ REFUSED = {
 def test_bad_input_is_one_line_and_leaves_nothing(sfumato, people, small, tmp_path: Path, monkeypatch, name):
     monkeypatch.chdir(tmp_path)
     words, line = REFUSED[name]
-    assert line in sfumato("fedemb", "--data", people, *small, "--noise-multiplier", 1, *words, "--out", "run").line
+    assert line in sfumato("fedemb", "--data", people, *small, "--noise", 1, *words, "--out", "run").line
     assert list(tmp_path.iterdir()) == []
 
 
 def test_another_model_or_other_pictures_are_refused_with_the_remedy(sfumato, people, photos, small, tmp_path: Path):
-    words = (*small, "--trainable", "last", "--noise-multiplier", 1, "--prefix-cache", tmp_path / "cache")
+    words = (*small, "--trainable", "last", "--noise", 1, "--prefix-cache", tmp_path / "cache")
     assert sfumato("fedemb", "--data", people, *words, "--seed", 1, "--out", tmp_path / "run").code == 0
     other = sfumato("fedemb", "--data", people, *words, "--seed", 2, "--out", tmp_path / "two").line
     assert "private-data was made of something else (layers" in other
@@ -176,6 +176,6 @@ def test_another_model_or_other_pictures_are_refused_with_the_remedy(sfumato, pe
 
 def test_models_that_are_no_backbones_take_no_adapters(sfumato, tmp_path: Path):
     (tmp_path / "play.txt").write_text("ROMEO:\nIt is the east.\n\nJULIET:\nAy me.\n\n" * 4)
-    words = ("--text", "characters", "--model", "lstm", "--noise-multiplier", 1, "--clients-per-round", 2)
+    words = ("--text", "characters", "--model", "lstm", "--noise", 1, "--cohort", 2)
     line = sfumato("fedavg", "--data", tmp_path / "play.txt", *words, "--lora-rank", 2, "--test-share", 0).line
     assert "--lora-rank is for backbones of embeddings" in line

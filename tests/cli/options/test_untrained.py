@@ -8,7 +8,7 @@ from safetensors.torch import save_file
 
 from sfumato import models
 
-SMALL = ("--noise-multiplier", 1, "--rounds", 1, "--clients-per-round", 2, "--users-per-client", 2)
+SMALL = ("--noise", 1, "--rounds", 1, "--cohort", 2, "--cohort.users-per-client", 2)
 SQUEEZENET = ("--model", "squeezenet", "--channels", 3)
 
 
@@ -78,7 +78,7 @@ def test_a_classifier_whose_classes_are_new_trains_its_last_layer(sfumato, peopl
     model = models.classifier("lenet300_100", 3, [(12, 12, 1)])
     file = tmp_path / "other.safetensors"
     models.save_weights(model, file)
-    given = ("dpsgd", "--data", people, "--model", "lenet300_100", "--pretrained", file, "--noise-multiplier", 1)
-    steps = ("--steps", 1, "--batch-size", 2, "--public-classes", "--dry-run", "--trainable")
+    given = ("dpsgd", "--data", people, "--model", "lenet300_100", "--pretrained", file, "--noise", 1)
+    steps = ("--steps", 1, "--cohort", 2, "--public-classes", "--dry-run", "--trainable")
     assert "has nothing for" in sfumato(*given, *steps, "first").line
     assert sfumato(*given, *steps, "first+last").code == 0

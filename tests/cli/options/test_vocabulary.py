@@ -12,7 +12,7 @@ from sfumato import accounting as acc
 from sfumato import models
 
 WORDS = {"the", "sea", "is", "calm"}
-BRIEF = ("--rounds", 3, "--clients-per-round", 10, "--learning-rate", 1, "--momentum", 0, "--delta", 1e-4)
+BRIEF = ("--rounds", 3, "--cohort", 10, "--client.learning-rate", 1, "--client.momentum", 0, "--delta", 1e-4)
 TINY = ("--model", "lstm", "--model-options", "hidden=6", "layers=1", "embedding_dim=4", "--length", 6)
 
 
@@ -75,7 +75,7 @@ def test_a_dry_run_promises_what_the_run_will_state(sfumato, posts: Path, tmp_pa
         "private",
         "--population",
         1000,
-        "--loss",
+        "--client.loss",
         "next_token",
     )
     shown = sfumato("fedavg", *without, "--model", "lstm", *BRIEF, "--dry-run")
@@ -87,7 +87,7 @@ def test_a_dry_run_promises_what_the_run_will_state(sfumato, posts: Path, tmp_pa
 @pytest.mark.parametrize("after", [0, 2])
 def test_killed_and_resumed_a_run_leaves_the_same_bytes(process, posts: Path, tmp_path: Path, after: int):
     def start(out: Path, *more: object):
-        noise = ("--noise-multiplier", 1, "--vocabulary-noise", 3)
+        noise = ("--noise", 1, "--vocabulary-noise", 3)
         words = given(posts, *noise, "--seed", 2, "--checkpoint-every", 1, "--out", out, "--rounds", 40)
         return process("fedavg", *(more or words))
 
@@ -122,14 +122,14 @@ def test_a_run_goes_on_with_the_same_vocabulary_only(sfumato, posts: Path, tmp_p
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--noise-multiplier", 1), "needs a --vocabulary-noise"),
+        (("--noise", 1), "needs a --vocabulary-noise"),
         (("--epsilon", 8, "--vocabulary-noise", 0.4), "costs epsilon"),
         (("--epsilon", 8, "--vocabulary-noise", -1), "--vocabulary-noise must be > 0, got -1"),
         (("--epsilon", 8, "--vocabulary-words", 0), "--vocabulary-words must be a whole number >= 1, got 0"),
         (("--epsilon", 8, "--text", "characters"), "--vocabulary private counts words"),
         (("--epsilon", 8, "--model", "networks:mine"), "has a vocabulary of its own size"),
         (("--epsilon", 8, "--weights", "model.safetensors"), "--weights are of a model with another vocabulary"),
-        (("--epsilon", 8, "--sampling", "fixed"), "choose another sampling"),
+        (("--epsilon", 8, "--cohort", "fixed_size"), "choose another sampling"),
         (("--epsilon", 8, "--vocabulary", "words.txt", "--words-per-user", 3), "is for --vocabulary private"),
     ],
 )
@@ -148,7 +148,7 @@ def test_it_is_for_private_runs_on_words(sfumato, posts: Path, people: Path):
 def test_a_file_of_that_name_is_read_by_its_path(sfumato, posts: Path, tmp_path: Path, monkeypatch):
     (tmp_path / "private").write_text("sea\ncalm\n")
     monkeypatch.chdir(tmp_path)
-    words = ("--data", posts, "--text", "words", "--vocabulary", "./private", *TINY, *BRIEF, "--noise-multiplier", 1)
+    words = ("--data", posts, "--text", "words", "--vocabulary", "./private", *TINY, *BRIEF, "--noise", 1)
     assert sfumato("fedavg", *words, "--out", tmp_path / "run").code == 0
     assert models.read_metadata(tmp_path / "run" / "model.safetensors")["vocabulary_size"] == 6
 
