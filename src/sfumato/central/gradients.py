@@ -410,8 +410,9 @@ class GradientSum(Contribution):
             raise InputError(
                 f"memory ran out with {tried} examples at once, and this model draws random numbers (dropout), which "
                 "smaller pieces draw otherwise: what the round adds up would follow from the memory, and a run that "
-                f"goes on could not repeat it. Start a new run with micro_batch={tried // 2} (--micro-batch) or with a "
-                "lower memory_budget, or go on with resume=True where there is room"
+                f"goes on could not repeat it. Start a new run with examples.micro_batch={tried // 2} "
+                "(--examples.micro-batch) or with a lower examples.memory_budget, or go on with resume=True where "
+                "there is room"
             )
         self.micro_batch = tried // 2
         if self._device.type == "cuda":
@@ -430,7 +431,7 @@ def _refuse_kinds(trained: Trainable) -> None:
             kind = str(parameter.dtype).removeprefix("torch.")
             raise InputError(
                 f"parameter {name} is {kind}, in which round-off hides what one example changes; train in float32 "
-                "(model.float()), with precision=bfloat16 or autocast for the model's own arithmetic"
+                "(model.float()), with examples.precision=bfloat16 or autocast for the model's own arithmetic"
             )
     ids = {id(parameter) for parameter in trained.parameters}
     for name, layer in trained.model.named_modules():

@@ -28,7 +28,7 @@ class PackOptions(CommonOptions):
         destination: the store's folder, which must not exist yet or be empty. The same command goes on with a store
             that was not finished; a table is read from the start.
         text: pack texts as characters or as words, see the training commands; train on the store with
-            --loss next_token.
+            --client.loss next_token.
         vocabulary: for words: a public file with one word a line.
         length: for texts: tokens in a sequence; 80 characters or 20 words unless given.
         user: for a table: the column that says whose each row is; in tars an extension or a field, as json.person.

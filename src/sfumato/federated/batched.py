@@ -75,7 +75,7 @@ from sfumato.training.trainable import Trainable
 
 OTHER_ROWS = (
     "the model's row_tables do not say which rows an example takes: a client's delta is another one when whole tables "
-    "are trained; name weights that are looked up by that column of the inputs alone, or use clients_at_once=1"
+    "are trained; name weights that are looked up by that column of the inputs alone, or use client.at_once=1"
 )
 
 
@@ -321,7 +321,7 @@ class BatchedTrainer:
         if not same_values(self.trained.vector, theta):
             raise InputError(
                 "the model writes into its weights while it computes, so a client's delta would change with the others "
-                "beside it; let forward leave them as they are, or use clients_at_once=1"
+                "beside it; let forward leave them as they are, or use client.at_once=1"
             )
         return work.deltas(), work.losses(), work.examples
 
@@ -566,12 +566,12 @@ def _one_by_one_told() -> Iterator[None]:
         if "randomness" in str(error):
             raise InputError(
                 "the model draws random numbers (dropout), and clients that train in one operation would share the "
-                "draws, so that one decides what another one gets; use clients_at_once=1"
+                "draws, so that one decides what another one gets; use client.at_once=1"
             ) from error
         if "vmap" not in str(error) and "grad (vjp" not in str(error):
             raise
         raise InputError(
-            f"the model cannot train several clients at once ({first_line(error)}); use clients_at_once=1"
+            f"the model cannot train several clients at once ({first_line(error)}); use client.at_once=1"
         ) from error
 
 

@@ -41,9 +41,9 @@ _ROUND_OFF = 1e-4  # of the length of a delta
 _OTHER_KERNELS = 1e-2  # of it, one by one beside batched, in single precision
 
 _OTHERS = (
-    "with clients_at_once > 1 a client's batches are padded, and clients share an operation; this model's delta for "
+    "with client.at_once > 1 a client's batches are padded, and clients share an operation; this model's delta for "
     "one client changes with that (something mixes the examples of a batch, or draws random numbers); use "
-    "clients_at_once=1"
+    "client.at_once=1"
 )
 
 _SHORTER = (

@@ -333,7 +333,7 @@ def _refuse_idle(trained: Trainable, users: UserDataset, local: Client, device: 
         if gradient is None:
             raise InputError(
                 f"the local parameter {name} changes nothing of what the model gives, so no record can rebuild it; "
-                "leave it out of local_parameters, or use it in forward"
+                "leave it out of client.local.parameters, or use it in forward"
             )
 
 

@@ -61,7 +61,7 @@ class PublicNegatives:
         self._ends = np.concatenate([[0], np.cumsum(counts)])
         if per_client > len(counts):
             raise InputError(
-                f"negatives_per_client={per_client}, but the negatives hold {len(counts)} classes; lower it, or give "
+                f"client.negatives={per_client}, but the negatives hold {len(counts)} classes; lower it, or give "
                 "more of them"
             )
 

@@ -149,10 +149,12 @@ class Classes(OutputTask):
 
     def refuse_other(self, data: UserDataset) -> None:
         """Refuse sequences, values and attributes."""
-        data.refuse_attributes("be learned by loss=cross_entropy")
+        data.refuse_attributes("be learned by client.loss=cross_entropy")
         if data.of_sequences or data.of_values:
-            what = "sequences of tokens (loss=next_token)" if data.of_sequences else "values (loss=squared)"
-            raise InputError(f"loss=cross_entropy needs a class for each record, and the data are {what}")
+            what = (
+                "sequences of tokens (client.loss=next_token)" if data.of_sequences else "values (client.loss=squared)"
+            )
+            raise InputError(f"client.loss=cross_entropy needs a class for each record, and the data are {what}")
 
     def sums(self, outputs: Tensor, targets: Tensor, known: Any) -> Tensor:
         """Their number, told right, and log loss."""
@@ -183,7 +185,7 @@ class Values(OutputTask):
         """Refuse data of classes or sequences."""
         if not data.of_values:
             raise InputError(
-                "loss=squared needs a value for each record, and the data have classes; read ratings with "
+                "client.loss=squared needs a value for each record, and the data have classes; read ratings with "
                 "data.ratings, or a table with --item and --value"
             )
 
@@ -223,8 +225,8 @@ class NextToken(OutputTask):
         """Refuse data that are no sequences."""
         if not data.of_sequences:
             raise InputError(
-                "loss=next_token needs a label for every token, and the data have one an example; read texts with "
-                "data.text_users (--text characters or words)"
+                "client.loss=next_token needs a label for every token, and the data have one an example; read texts "
+                "with data.text_users (--text characters or words)"
             )
 
     def size_of(self, data: UserDataset) -> int:

@@ -206,7 +206,9 @@ class Verification:
         data.refuse_values("be measured by pairs of classes")
         data.refuse_attributes("be measured by pairs of classes")
         if data.of_sequences:
-            raise InputError("the data are sequences of tokens, not of classes; train with loss=next_token (--loss)")
+            raise InputError(
+                "the data are sequences of tokens, not of classes; train with client.loss=next_token (--client.loss)"
+            )
         refuse_few(data)
 
     def measure(self, model: nn.Module, data: UserDataset, *, curve: bool, device: str) -> dict[str, Any]:
