@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from sfumato._parts import flat
+
 
 def test_a_settings_file_and_flags_combine_and_the_flags_win(sfumato, tmp_path: Path):
     for file, text in (
@@ -19,12 +21,13 @@ def test_a_settings_file_and_flags_combine_and_the_flags_win(sfumato, tmp_path: 
 def test_yaml_s_numbers_lists_and_none_arrive(sfumato, tmp_path: Path):
     file = tmp_path / "plan.yaml"
     file.write_text(
-        "rounds: 4\nclipping: 0.5\nnoise: 1e-1\nclient: {batch_size: null, loss: arcface}\nfar: [1e-2, 0.5]\npopulation: 5000\n"
-        "dry_run: true\njson: yes\n"
+        "rounds: 4\nclipping: 0.5\nnoise: 1e-1\nclient: {batch_size: null, loss: arcface}\nfar: [1e-2, 0.5]\n"
+        "population: 5000\ndry_run: true\njson: yes\n"
     )
-    plan = json.loads(sfumato("fedemb", "--config", file).out)["plan"]
-    expected = {"rounds": 4, "clip_norm": 0.5, "noise_multiplier": 0.1, "batch_size": None, "loss": "arcface"}
+    plan = dict(flat(json.loads(sfumato("fedemb", "--config", file).out)["plan"]))
+    expected = {"rounds": 4, "clipping.norm": 0.5, "noise.noise_multiplier": 0.1, "client.batch_size": None}
     assert {name: plan[name] for name in expected} == expected
+    assert plan["client.loss"] == "arcface"
 
 
 @pytest.mark.parametrize(
@@ -35,7 +38,7 @@ def test_yaml_s_numbers_lists_and_none_arrive(sfumato, tmp_path: Path):
         ("rounds: 3.5", "rounds must be int, got 3.5"),
         ("rounds: {a: 1}", "rounds must be one value"),
         ("rounds: true", "rounds must be int, got True"),
-        ("loss: hinge", "loss must be"),
+        ("client: {loss: hinge}", "client.loss must be"),
         ("- a\n- b", "must hold names with values"),
         ("a: [1", "cannot be read"),
     ],
@@ -56,12 +59,12 @@ def test_a_settings_file_that_is_not_there_is_one_line(sfumato, tmp_path: Path):
 def test_the_flag_decides_between_noise_and_budget(sfumato, tmp_path: Path):
     file = tmp_path / "plan.json"
     common = ("fedemb", "--config", file, "--population", 100000, "--dry-run", "--json")
-    file.write_text('{"noise_multiplier": 3.0}')
+    file.write_text('{"noise": 3.0}')
     calibrated = json.loads(sfumato(*common, "--epsilon", 8).out)
     assert calibrated["statement"]["epsilon"] == pytest.approx(8, rel=1e-4)
     file.write_text('{"epsilon": 8}')
-    assert json.loads(sfumato(*common, "--noise", 2).out)["plan"]["noise_multiplier"] == 2
-    file.write_text('{"epsilon": 8, "noise_multiplier": 3.0}')
+    assert json.loads(sfumato(*common, "--noise", 2).out)["plan"]["noise"]["noise_multiplier"] == 2
+    file.write_text('{"epsilon": 8, "noise": 3.0}')
     assert "not both" in sfumato(*common).line
 
 

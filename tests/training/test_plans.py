@@ -10,6 +10,8 @@ from sfumato._check import InputError
 from sfumato.accounting.strategies import BandedToeplitz, BufferedToeplitz, InverseBanded
 from sfumato.central import DPSGD
 from sfumato.federated import FedAvg, FedEmb, FedSGD
+from sfumato.mechanisms import BLT, Banded, Gaussian
+from sfumato.sampling import Poisson
 from sfumato.training import Server
 
 PLANS = {
@@ -19,6 +21,13 @@ PLANS = {
     "fedemb": lambda **more: FedEmb(**{"rounds": 40, "cohort.size": 5, "cohort.users_per_client": 2, **more}),
 }
 SEPARATED = {"cohort": "min_separation", "cohort.min_separation": 9, "cohort.max_participations": 3}
+
+
+def strategy_of(plan):
+    """C of a planned run."""
+    return plan.private_sum(200).mechanism.matrix
+
+
 NOISES = ("gaussian", "tree", "banded", "blt", "bisr")
 
 
@@ -32,42 +41,42 @@ def test_every_plan_meets_a_budget_with_every_noise(name, noise):
 
 @pytest.mark.parametrize("noise", ["banded", "blt", "bisr"])
 def test_what_was_optimised_stands_in_the_plan_and_is_what_runs(noise):
-    plan = PLANS["fedavg"](noise=noise, noise_multiplier=3.0, **SEPARATED).for_population(200)
+    plan = PLANS["fedavg"](**{"noise": noise, "noise.noise_multiplier": 3.0, **SEPARATED}).for_population(200)
     kept = json.loads(json.dumps(plan.to_json()))
-    again = FedAvg(
-        **{name: value for name, value in kept.items() if name not in ("plan", "coefficients", "column_scales")}
-    )
+    left = {name: value for name, value in kept["noise"].items() if name not in ("coefficients", "column_scales")}
+    again = FedAvg.from_json({**kept, "noise": left})
     assert again.for_population(200) == plan
-    given = {name: tuple(kept[name]) for name in ("coefficients", "column_scales") if kept[name] is not None}
-    same = PLANS["fedavg"](noise=noise, noise_multiplier=3.0, **SEPARATED, **given)
-    assert same.strategy_for(200) == plan.strategy_for(200)
+    names = [name for name in ("coefficients", "column_scales") if kept["noise"].get(name) is not None]
+    given = {f"noise.{name}": tuple(kept["noise"][name]) for name in names}
+    same = PLANS["fedavg"](**{"noise": noise, "noise.noise_multiplier": 3.0, **SEPARATED, **given})
+    assert strategy_of(same) == strategy_of(plan)
     assert same.private_sum(200).event(40) == plan.private_sum(200).event(40)
 
 
 def test_coefficients_of_ones_own_are_taken_as_they_are():
     settings = {"noise.noise_multiplier": 3.0, **SEPARATED}
-    banded = PLANS["dpsgd"](noise="banded", coefficients=(1.0, 0.5, 0.25), **settings)
-    assert banded.strategy_for(200) == BandedToeplitz((1.0, 0.5, 0.25))
-    blt = PLANS["dpsgd"](noise="blt", coefficients=(0.3, 0.2, 0.9, 0.5), **settings)
-    assert blt.strategy_for(200) == BufferedToeplitz((0.3, 0.2), (0.9, 0.5))
-    bisr = PLANS["dpsgd"](noise="bisr", coefficients=(1.0, -0.5), **settings)
-    assert bisr.strategy_for(200) == InverseBanded((1.0, -0.5))
-    assert banded.for_population(200) == banded
+    banded = PLANS["dpsgd"](**{"noise": "banded", "noise.coefficients": (1.0, 0.5, 0.25), **settings})
+    assert strategy_of(banded) == BandedToeplitz((1.0, 0.5, 0.25))
+    blt = PLANS["dpsgd"](**{"noise": "blt", "noise.coefficients": (0.3, 0.2, 0.9, 0.5), **settings})
+    assert strategy_of(blt) == BufferedToeplitz((0.3, 0.2), (0.9, 0.5))
+    bisr = PLANS["dpsgd"](**{"noise": "bisr", "noise.coefficients": (1.0, -0.5), **settings})
+    assert strategy_of(bisr) == InverseBanded((1.0, -0.5))
+    assert banded.for_population(200).noise.coefficients == banded.noise.coefficients
 
 
 @pytest.mark.parametrize(
     ("fields", "message"),
     [
         ({"noise": "trees"}, "noise must be one of"),
-        ({"cohort": "epochs"}, "sampling must be one of"),
-        ({"noise": "tree"}, "noise=tree needs sampling that limits how often a unit takes part, got sampling=poisson"),
-        ({"noise": "blt", "sampling": "fixed"}, "noise=blt needs sampling that limits .* got sampling=fixed"),
-        ({"noise": "tree", "bands": 3}, "bands is for noise=banded or bisr, got noise=tree"),
-        ({"noise": "gaussian", "tree_restart": 3}, "tree_restart is for noise=tree, got noise=gaussian"),
-        ({"cohort.min_separation": 3}, "min_separation is for sampling=min_separation, got sampling=poisson"),
+        ({"cohort": "epochs"}, "cohort must be one of"),
+        ({"noise": "tree"}, r"needs a cohort that limits how often a unit takes part, got Poisson"),
+        ({"noise": "blt", "cohort": "fixed_size"}, "needs a cohort that limits .* got fixed size"),
+        ({"noise": "tree", "noise.bands": 3}, "bands is for noise=banded or bisr, got noise=tree"),
+        ({"noise": "gaussian", "noise.restart": 3}, "restart is for noise=tree, got noise=gaussian"),
+        ({"cohort.min_separation": 3}, "min_separation is for cohort=min_separation, got cohort=poisson"),
         (
             {"cohort": "shuffled", "cohort.drop_out": 0.1},
-            "drop_out is for sampling=min_separation, got sampling=shuffled",
+            "drop_out is for cohort=min_separation, got cohort=shuffled",
         ),
         ({**SEPARATED, "cohort.drop_out": 1.0}, r"drop_out must be .*\[0, 1\), got 1"),
         ({**SEPARATED, "cohort.availability": 0.0}, r"availability must be .*\(0, 1\], got 0"),
@@ -78,21 +87,30 @@ def test_coefficients_of_ones_own_are_taken_as_they_are():
             "max_participations must be <= 4, got 5: no more fit into 40 rounds",
         ),
         ({"cohort": "min_separation", "cohort.min_separation": 25}, "cohorts of 10 cannot be kept full"),
-        ({**SEPARATED, "noise": "tree", "tree_restart": 40}, "tree_restart=40 comes after the last of 40 rounds"),
-        ({**SEPARATED, "noise": "tree", "tree_restart": 2.5}, "tree_restart must be a whole number >= 1, got 2.5"),
-        ({**SEPARATED, "noise": "tree", "tree_completion": True}, "tree_completion needs tree_restart"),
-        ({**SEPARATED, "noise": "banded", "bands": 11}, r"bands must be <= min_separation \+ 1 = 10"),
-        ({**SEPARATED, "noise": "banded", "bands": 0}, "bands must be a whole number >= 1, got 0"),
-        ({**SEPARATED, "noise": "banded", "column_scales": (1.0,)}, "column_scales need coefficients"),
-        ({**SEPARATED, "noise": "banded", "coefficients": (0.0, 1.0)}, "first of coefficients must be > 0, got 0"),
-        ({**SEPARATED, "noise": "banded", "coefficients": (float("nan"),)}, "coefficients"),
-        ({**SEPARATED, "noise": "blt", "coefficients": (0.3, 0.9, 0.1)}, "as many output scales as decays, got 3"),
-        ({**SEPARATED, "noise": "blt", "coefficients": (0.3, 1.9)}, "buffer_decays must"),
+        ({**SEPARATED, "noise": "tree", "noise.restart": 40}, "restart=40 comes after the last of 40 rounds"),
+        ({**SEPARATED, "noise": "tree", "noise.restart": 2.5}, "restart must be a whole number >= 1, got 2.5"),
+        ({**SEPARATED, "noise": "tree", "noise.completion": True}, "completion needs restart"),
+        ({**SEPARATED, "noise": "banded", "noise.bands": 11}, r"bands must be <= min_separation \+ 1 = 10"),
+        ({**SEPARATED, "noise": "banded", "noise.bands": 0}, "bands must be a whole number >= 1, got 0"),
+        ({**SEPARATED, "noise": "banded", "noise.column_scales": (1.0,)}, "column_scales need coefficients"),
         (
-            {"sampling": "cyclic", "parts": 4, "noise": "tree"},
+            {**SEPARATED, "noise": "banded", "noise.coefficients": (0.0, 1.0)},
+            "first of coefficients must be > 0, got 0",
+        ),
+        ({**SEPARATED, "noise": "banded", "noise.coefficients": (float("nan"),)}, "coefficients"),
+        (
+            {**SEPARATED, "noise": "blt", "noise.coefficients": (0.3, 0.9, 0.1)},
+            "as many output scales as decays, got 3",
+        ),
+        ({**SEPARATED, "noise": "blt", "noise.coefficients": (0.3, 1.9)}, "buffer_decays must"),
+        (
+            {"cohort": "cyclic_poisson", "cohort.parts": 4, "noise": "tree"},
             "cyclic Poisson sampling of 4 parts amplifies banded noise",
         ),
-        ({"sampling": "cyclic", "parts": 4, "noise": "banded", "bands": 5}, "of at most so many bands.*of 5 bands"),
+        (
+            {"cohort": "cyclic_poisson", "cohort.parts": 4, "noise": "banded", "noise.bands": 5},
+            "of at most so many bands.*of 5 bands",
+        ),
         ({"noise": "auto", **SEPARATED}, "noise=auto is decided by calibrate"),
         ({"noise": "tree", "clipping": "adaptive", **SEPARATED}, "adaptive clipping is accounted round by round"),
     ],
@@ -105,9 +123,9 @@ def test_what_does_not_fit_is_refused_by_name(fields, message):
 
 def test_momentum_of_one_is_refused():
     with pytest.raises(InputError, match="momentum must be"):
-        PLANS["fedavg"](noise="tree", server_momentum=1.0, **SEPARATED)
+        PLANS["fedavg"](noise="tree", server={"momentum": 1.0}, **SEPARATED)
     with pytest.raises(InputError, match="momentum must be"):
-        PLANS["dpsgd"](noise="tree", momentum=1.0, **SEPARATED)
+        PLANS["dpsgd"](noise="tree", server={"momentum": 1.0}, **SEPARATED)
 
 
 def test_auto_takes_the_least_error_at_the_budget():
@@ -117,8 +135,8 @@ def test_auto_takes_the_least_error_at_the_budget():
     errors = [row.error for row in rows]
     assert errors == sorted(errors)
     for row in rows:
-        strategy, rounds = row.plan.strategy_for(200), 40
-        noise = np.arange(1, rounds + 1) if strategy is None else strategy.prefix_variance(rounds)
+        rounds = 40
+        noise = row.plan.noise.prefix_variance(rounds)
         assert row.error == pytest.approx(row.noise_multiplier * np.sqrt(noise.mean()), rel=1e-12)
         cost = acc.guarantee(row.plan.private_sum(200).event(rounds), adjacency="zero_out")
         assert 1.98 < cost.epsilon(1e-5) <= 2.0
@@ -129,17 +147,17 @@ def test_auto_takes_the_least_error_at_the_budget():
 def test_auto_keeps_independent_noise_where_nothing_else_is_known():
     rows = PLANS["dpsgd"](noise="auto").compare_noise(epsilon=2.0, delta=1e-5, population=200)
     assert rows[0].noise == "gaussian"
-    assert all("needs sampling that limits" in row.reason for row in rows[1:])
+    assert all("needs a cohort that limits" in row.reason for row in rows[1:])
     assert rows[0].plan == PLANS["dpsgd"]().calibrate(epsilon=2.0, delta=1e-5, population=200)
 
 
 def test_auto_chooses_the_parts_of_cyclic_sampling():
-    rows = PLANS["dpsgd"](noise="auto", sampling="cyclic", steps=200).compare_noise(
+    rows = PLANS["dpsgd"](noise="auto", cohort="cyclic_poisson", steps=200).compare_noise(
         epsilon=1.0, delta=1e-5, population=2000
     )
     known = [row.plan for row in rows if row.error is not None]
-    assert {plan.parts for plan in known} == {1, 2, 4, 8, 16, 32}
-    assert all(plan.parts == len(plan.coefficients) for plan in known if plan.noise == "banded")
+    assert {plan.cohort.parts for plan in known} == {1, 2, 4, 8, 16, 32}
+    assert all(plan.cohort.parts == len(plan.noise.coefficients) for plan in known if isinstance(plan.noise, Banded))
 
 
 def test_the_production_run_of_the_announcement():
@@ -155,8 +173,16 @@ def test_the_production_run_of_the_announcement():
 
 
 def test_people_who_are_missing_change_no_cost():
-    everybody = PLANS["fedavg"](noise="tree", noise_multiplier=3.0, **SEPARATED).private_sum(200)
-    some = PLANS["fedavg"](noise="tree", noise_multiplier=3.0, drop_out=0.3, availability=0.9, **SEPARATED)
+    everybody = PLANS["fedavg"](**{"noise": "tree", "noise.noise_multiplier": 3.0, **SEPARATED}).private_sum(200)
+    some = PLANS["fedavg"](
+        **{
+            "noise": "tree",
+            "noise.noise_multiplier": 3.0,
+            "cohort.drop_out": 0.3,
+            "cohort.availability": 0.9,
+            **SEPARATED,
+        }
+    )
     assert some.private_sum(200).event(40) == everybody.event(40)
     assert some.private_sum(200).sampler.describe() == everybody.sampler.describe()
     assert some.private_sum(200).grouping.clients == everybody.grouping.clients
@@ -166,8 +192,8 @@ def test_people_who_are_missing_leave_the_statement_as_it_is_to_the_byte(blobs, 
     fields = {"rounds": 6, "cohort.size": 4, "noise": "tree", "noise.noise_multiplier": 2.0, "seed": 3}
     limits = {"cohort": "min_separation", "cohort.min_separation": 2, "cohort.max_participations": 2}
     users, took_part = blobs(12), []
-    for missing, name in ((None, "all"), (0.6, "some")):
-        plan = FedAvg(cohort={"drop_out": missing}, **fields, **limits)
+    for missing, name in ((0.0, "all"), (0.6, "some")):
+        plan = FedAvg(**fields, **limits, **{"cohort.drop_out": missing})
         result = plan.fit(tiny(), users, out=tmp_path / name)
         took_part.append([row["not_private"]["units"] for row in result.history])
     assert sum(took_part[1]) < sum(took_part[0]) == 24
@@ -183,3 +209,57 @@ def test_the_server_forgets_its_momentum_when_a_new_tree_begins(blobs, tiny, mon
     )
     plan.fit(tiny(), blobs(12))
     assert len(forgotten) == 2
+
+
+# Parts of a plan: what is short for them, and what is refused.
+
+
+def test_what_a_run_sets_in_a_part_is_not_left_to_the_plan():
+    """Noise of the stream from which the count's noise is drawn, or a sampler of another population."""
+    plan = DPSGD(
+        steps=3, cohort=Poisson(size=4, population=5, rounds=9), noise=Gaussian(noise_multiplier=1.0, label="x")
+    )
+    parts = plan.private_sum(100)
+    assert (parts.mechanism, parts.sampler) == (
+        Gaussian(noise_multiplier=1.0),
+        Poisson(size=4, population=100, rounds=3),
+    )
+
+
+def test_a_sampler_of_ones_own_is_refused():
+    class Biased(Poisson):
+        def draw(self, present, round, source):
+            return np.arange(present)
+
+    with pytest.raises(InputError, match="cohort must be one of poisson, fixed_size"):
+        DPSGD(cohort=Biased(size=4))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"clip_norm": 1.0}, "clip_norm is now clipping=…"),
+        ({"head_start": "means"}, 'head_start is now client={"head": {"start": …}}'),
+        ({"clipping": "flatt"}, r"clipping must be one of flat, .*, got flatt \(did you mean flat\?\)"),
+        (
+            {"clipping": {"kind": "flat", "quantile": 0.5}},
+            "quantile is for clipping=adaptive, got clipping=flat; leave it out",
+        ),
+        ({"cohort.sise": 3}, r"cohort has no field sise \(did you mean size\?\)"),
+        ({"roundz": 3}, r"FedEmb has no field roundz \(did you mean rounds\?\)"),
+        ({"client": {"loss": "softmax", "los": 1}}, "client has no field los"),
+        ({"noise": [1.0]}, "noise must be one of gaussian, .*, or a number, got"),
+    ],
+    ids=str,
+)
+def test_a_field_that_is_none_is_one_line_with_its_path(fields, message):
+    with pytest.raises(InputError, match=message):
+        FedEmb(**fields)
+
+
+def test_a_word_or_a_number_keeps_what_it_does_not_say():
+    plan = FedEmb(cohort=4, noise="blt").replace(noise=0.5)
+    assert (plan.cohort.users_per_client, plan.cohort.size) == (8, 4)
+    assert plan.noise == BLT(noise_multiplier=0.5)
+    assert plan.replace(cohort="shuffled").cohort.users_per_client == 8
+    assert FedEmb.from_json(json.loads(json.dumps(plan.to_json()))) == plan

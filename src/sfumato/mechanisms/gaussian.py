@@ -157,6 +157,10 @@ class Gaussian(Mechanism):
     label: str = set_by_run("noise")
     """Names the stream that the noise comes from; two mechanisms of one run have different ones."""
 
+    def planned(self, sampler: Sampler, rounds: int) -> Self:
+        """With the stream of its own: noise that another release draws, too, would cancel out of both."""
+        return replace(self, label="noise")
+
     def release(self, total: Tensor, *, scale: float, round: int, source: RandomSource) -> Tensor:
         """The noisy sum; `total` (float [size], contiguous) is overwritten."""
         if self.multiplier > 0:

@@ -99,7 +99,11 @@ def test_a_run_on_ratings_that_was_stopped_goes_on_to_the_same_model(sfumato, st
         ("fedavg", (), "has a part of each user's own (user_factors), which fedavg would share"),
         ("centralized", (), "which centralized would share"),
         ("fedemb", (), "fedemb trains embeddings"),
-        ("fedrecon", ("--client.loss", "cosface"), "--client.loss cosface compares embeddings, and values have squared"),
+        (
+            "fedrecon",
+            ("--client.loss", "cosface"),
+            "--client.loss cosface compares embeddings, and values have squared",
+        ),
         ("fedrecon", ("--client.loss", "next_token"), "needs a label for every token"),
         ("fedrecon", ("--client.loss", "cross_entropy"), "needs a class for each record"),
         ("fedrecon", ("--model", "lenet"), "model must be one of matrix_factorization"),
