@@ -23,8 +23,7 @@ from torch import nn
 from sfumato import models
 from sfumato._random import RandomSource
 from sfumato.data import UserDataset, from_arrays
-from sfumato.federated import FedAvg, FedEmb
-from sfumato.federated.fedavg import FederatedPlan
+from sfumato.federated import FedAvg, FedEmb, FederatedPlan
 from sfumato.training import RoundContext
 
 PEOPLE, PUBLIC, FEATURES, DIMENSION = 4600, 600, 512, 32
@@ -70,10 +69,10 @@ def rounds(
     plan: FederatedPlan, model: Callable[[], nn.Module], users: UserDataset, public: UserDataset | None
 ) -> Callable[[], None]:
     """The same round again and again."""
-    beside = {} if public is None else {"negatives": plan.negatives_of(public, users)}  # pyright: ignore[reportAttributeAccessIssue]
+    beside = {} if public is None else {"negatives": plan.with_negatives(public, users)}
     contribution = plan.contribution(model(), users, "cpu", 0, **beside)
     private_sum, source = plan.private_sum(len(users)), RandomSource.from_seed(0)
-    rate = plan.cohort.size * plan.cohort.users_per_client / len(users)
+    rate = plan.cohort.units / len(users)
     present = np.flatnonzero(np.random.default_rng(0).random(len(users)) < rate)
     cohort = private_sum.grouping.group(present, 0, source)
 

@@ -32,11 +32,7 @@ def work(kind: str, grouping: str, cohort: int, population: int) -> Callable[[in
     if kind == "numpy":
         rng = np.random.default_rng(0)
         return lambda round: rng.choice(population, cohort, replace=False).sort()
-    sampler = (
-        Poisson(size=round(cohort / population * population), population=population)
-        if kind == "poisson"
-        else FixedSize(size=cohort, population=population)
-    )
+    sampler = (Poisson if kind == "poisson" else FixedSize)(size=cohort, population=population)
     groups = OwnClients(clients=cohort) if grouping == "own" else VirtualClients(clients=cohort // 8)
     source = RandomSource.from_os()
 

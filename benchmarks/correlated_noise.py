@@ -32,7 +32,7 @@ from peers.correlated_worker import BANDS, LIMITS, ROUNDS, SCALES
 from rows import Row, shown
 
 from sfumato._random import RandomSource
-from sfumato.accounting import Participation, strategies
+from sfumato.accounting import Participation, strategies, strategy_search
 from sfumato.sampling import MinSeparation
 
 OURS, INDEPENDENT = "sfumato", "independent"
@@ -166,9 +166,9 @@ def _searched(order: Row, answers: dict[str, list[Row]]) -> list[Row]:
             continue
         rows.append(shown(f"optimising {what}, {error}", ms[OURS], ms[name], name, "ms", 1.0))
         if "bands" in order:
-            ours: strategies.Strategy = strategies.optimize_banded(limits, bands=order["bands"], error=error)
+            ours: strategies.Strategy = strategy_search.optimize_banded(limits, bands=order["bands"], error=error)
         else:
-            ours = strategies.optimize_blt(limits, buffers=order["buffers"], error=error)
+            ours = strategy_search.optimize_blt(limits, buffers=order["buffers"], error=error)
         theirs = strategies.BandedToeplitz(tuple(answers[name][-1]["coefficients"]))
         pair = [strategies.root_error(each, limits, error) for each in (ours, theirs)]
         rows.append(shown(f"root error, {what}, {error}", *pair, name, "", None))

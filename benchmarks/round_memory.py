@@ -47,7 +47,7 @@ class Backbone(nn.Sequential):
         return super().forward(x)
 users = data.open_store(path)
 model = Backbone(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 64))
-FedAvg(rounds=2, clients_per_round=cohort, noise_multiplier=1.0, client_threads=1).fit(model, users)
+FedAvg(rounds=2, cohort=cohort, noise=1.0, client={"threads": 1}).fit(model, users)
 print(Backbone.calls, peak * 1024)
 """
 

@@ -22,7 +22,7 @@ import torch
 from sfumato import data, models
 from sfumato._random import RandomSource
 from sfumato.federated import FedAvg
-from sfumato.training import Cadence, RoundContext, RunOptions
+from sfumato.training import RoundContext, RunOptions
 
 GOAL = 1.05
 
@@ -51,7 +51,7 @@ class Alternating(torch.optim.SGD):
 def measure(name: str, plan: FedAvg, model: torch.nn.Module, users: data.UserDataset, rounds: int) -> dict[str, Any]:
     """Medians of both kinds of rounds."""
     source = RandomSource.from_seed(0)
-    cohort = plan.grouping.group(np.arange(len(users)), 0, source)
+    cohort = plan.cohort.grouping.group(np.arange(len(users)), 0, source)
     twin = plan.contribution(model, users, "cpu", 0)
     theta = twin.trained.initial
     made: list[Alternating] = []
@@ -66,8 +66,7 @@ def measure(name: str, plan: FedAvg, model: torch.nn.Module, users: data.UserDat
 
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        cadence = Cadence(checkpoint_every=1)
-        plan.fit(model, users, out=Path(folder) / "run", options=RunOptions(optimizer=make, **vars(cadence)))
+        plan.fit(model, users, out=Path(folder) / "run", options=RunOptions(optimizer=make, checkpoint_every=1))
     private = 1000 * statistics.median(made[0].private[1:])
     plain = 1000 * statistics.median(made[0].plain[1:])
     return {
@@ -98,7 +97,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     rounds = 6 if options.quick else 20
-    common = {"noise.noise_multiplier": 1.0, "client.max_examples": None, "client.momentum": 0.0, "rounds": rounds}
+    common = {"noise": 1.0, "client.max_examples": None, "client.momentum": 0.0, "rounds": rounds}
     lenet = FedAvg(cohort=32, client={"batch_size": 32}, **common)
     linear = FedAvg(cohort=500, client={"batch_size": 10, "at_once": 500}, **common)
     rows = [

@@ -93,7 +93,7 @@ def cases(folder: Path) -> dict[str, Callable[[], Any]]:
 
     fedemb = FedEmb(rounds=1, cohort=2, noise=1.0, seed=1)
     dpsgd = DPSGD(steps=2, cohort=8, noise=1.0, seed=1)
-    train = ("--rounds", 1, "--clients-per-round", 2, "--noise-multiplier", 1, "--seed", 1, "--model", "lenet")
+    train = ("--rounds", 1, "--cohort", 2, "--noise", 1, "--seed", 1, "--model", "lenet")
     randomize = ("labeldp", "randomize", folder / "clicks.csv", "--label", "click", "--epsilon", 1, "--classes", 0, 1)
     randomize += ("--total-epsilon", 10)
     return {

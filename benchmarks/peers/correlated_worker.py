@@ -132,15 +132,15 @@ CONTENDERS = {"sfumato": sfumato, "jax-privacy": jax_privacy, "opake": opake}
 
 def ours_optimised(order: dict[str, Any]) -> list[float] | None:
     """Coefficients of C, scaled columns and all, are ours to ask for again: only the time is wanted."""
-    from sfumato.accounting import Participation, strategies
+    from sfumato.accounting import Participation, strategy_search
 
     limits, error = Participation(**LIMITS), order["error"]
     if "buffers" in order:
-        search, options = strategies.optimize_blt, {"buffers": order["buffers"]}
+        search, options = strategy_search.optimize_blt, {"buffers": order["buffers"]}
     elif "bands" in order:
-        search, options = strategies.optimize_banded, {"bands": order["bands"]}
+        search, options = strategy_search.optimize_banded, {"bands": order["bands"]}
     else:
-        search, options = strategies.banded_inverse_square_root, {}
+        search, options = strategy_search.banded_inverse_square_root, {}
     search.cache_clear()
     search(limits, error=error, **options)
     return None
