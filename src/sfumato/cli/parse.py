@@ -36,7 +36,7 @@ from tyro.extras import SubcommandApp
 from sfumato._check import InputError, guess, one_of
 from sfumato.cli.commands import COMMANDS
 from sfumato.cli.console import SettingsError, is_text, say
-from sfumato.cli.parts import Options, flag_of, flattened, read_options, registry, typed, without_replaced
+from sfumato.cli.parts import Options, flag_of, flattened, off, read_options, registry, typed, without_replaced
 
 MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff)
 """How tyro reads options of every command."""
@@ -342,7 +342,7 @@ def _refuse_unknown(words: Sequence[str], known: Mapping[str, Any], options: Opt
     """Refuse the first flag that there is not, with the one that it looks like; or a word that takes no flag."""
     flags = [flag_of(name) for name in known]
     bare = [name for name in options.types if name not in known]
-    flags += [f"--no-{flag[2:]}" for flag, kind in zip(flags, known.values()) if kind is bool]
+    flags += [off(flag) for flag, kind in zip(flags, known.values()) if kind is bool]
     before = ""
     for word in words:
         flag = word.partition("=")[0]
@@ -474,7 +474,7 @@ def fields(kind: Any) -> dict[str, Any]:
 def _flag(name: str, value: Any, *, source: Path | str) -> list[str]:
     flag = "--" + name.replace("_", "-")
     if isinstance(value, bool):
-        return [flag] if value else [f"--no-{flag[2:]}"]
+        return [flag] if value else [off(flag)]
     values = value if isinstance(value, list | tuple) else [value]
     if any(isinstance(item, dict | list | tuple) for item in values):
         raise SettingsError(f"{source}: {name} must be one value or a list of values, got {value!r}")
@@ -488,7 +488,10 @@ def _check_type(name: str, annotation: Any, value: Any, flag: list[str], *, sour
     """Read one setting alone, to name the file and the setting if it does not fit."""
     # Only an option with a default can be a switch without a value.
     alone = name.rpartition(".")[2]
-    flag = [flag[0].replace(flag_of(name)[2:], flag_of(alone)[2:], 1), *flag[1:]]
+    if isinstance(value, bool):
+        flag = [flag_of(alone) if value else off(flag_of(alone))]
+    else:
+        flag = [flag[0].replace(flag_of(name)[2:], flag_of(alone)[2:], 1), *flag[1:]]
     field = (alone, annotation, dataclasses.field(default=False)) if annotation is bool else (alone, annotation)
     try:
         read_flags(dataclasses.make_dataclass("Setting", [field], kw_only=True), flag, command="", about="")

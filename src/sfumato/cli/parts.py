@@ -108,6 +108,16 @@ def flag_of(name: str) -> str:
     return f"--{name.replace('_', '-')}"
 
 
+def off(flag: str) -> str:
+    """The flag that turns a switch off.
+
+    >>> off("--dry-run"), off("--server.nesterov")
+    ('--no-dry-run', '--server.no-nesterov')
+    """
+    before, dot, last = flag[2:].rpartition(".")
+    return f"--{before}{dot}no-{last}"
+
+
 def flattened(kind: Any, settings: Mapping[str, Any]) -> tuple[dict[str, Any], Options]:
     """Settings by the names of options, where a file has mappings for parts and dataclasses; and these options.
 
