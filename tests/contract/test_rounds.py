@@ -100,7 +100,7 @@ def test_the_sampling_that_is_accounted_is_the_sampling_that_ran(name, sampling,
 
     folder = fit(name, tmp_path / "run", contribution=contribution, **{"noise.noise_multiplier": z, **fields}).folder
     entries, drawn = ledger_of(folder), watched[0].drawn
-    own = not isinstance(plan.grouping, VirtualClients)
+    own = not isinstance(plan.cohort.grouping, VirtualClients)
     gaussian = Gaussian(z / (1 if own or sampling == "fixed_size" else 2))  # an exchange is doubled by the accountant
     assert {event_of(entry) for entry in entries} == {plan.sampler(population).account(gaussian)}
     assert len(drawn) == len(entries) == rounds

@@ -15,7 +15,7 @@ import torch.distributed
 from contract import toy
 from contract.specimens import fit, network, vectors
 from sfumato.mechanisms import Gaussian
-from sfumato.mechanisms.correlated import CorrelatedGaussian
+from sfumato.mechanisms.correlated import Correlated
 
 DEADLY_ROUND = 3
 
@@ -38,7 +38,7 @@ def deadly(release):
 
 def start(name: str, out: Path) -> None:
     """A run that will not end."""
-    for mechanism in (Gaussian, CorrelatedGaussian, toy.EchoingNoise):
+    for mechanism in (Gaussian, Correlated, toy.EchoingNoise):
         mechanism.release = deadly(mechanism.release)
     if name == "toy-between-phases":
         toy.Loop.rounds = die
