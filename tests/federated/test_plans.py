@@ -28,7 +28,7 @@ from sfumato.ledger import Ledger
 from sfumato.sampling import Cohort
 from sfumato.statement import Statement
 from sfumato.statement.statement import NOT_STATED
-from sfumato.training import Cadence, RoundContext, RunOptions
+from sfumato.training import RoundContext, RunOptions
 from sfumato.training.monitoring import columns, diverged
 from sfumato.training.optimizer import MOST_MOVED
 from slow import slow_but
@@ -212,15 +212,15 @@ def test_adaptive_clipping_moves_the_norm_and_stops_after_its_rounds(blobs, tiny
         ({"rounds": 0}, "rounds must be a whole number >= 1, got 0"),
         ({"noise.noise_multiplier": -1.0}, "noise_multiplier must be >= 0"),
         ({"noise.noise_multiplier": float("nan")}, "noise_multiplier must be a number, got nan"),
-        ({"clipping.norm": 0.0}, "for a run without privacy use clip_norm=None"),
-        ({"clipping.norm": None, "noise.noise_multiplier": 1.0}, "needs a clip_norm"),
+        ({"clipping.norm": 0.0}, "for a run without privacy use clipping=None"),
+        ({"clipping.norm": None, "noise.noise_multiplier": 1.0}, "noise 1 needs clipping"),
         ({"delta": 1.0}, "delta must be in"),
         ({"client.momentum": 1.0}, "momentum must be in"),
-        ({"server.name": "lion"}, "server_optimizer must be one of"),
-        ({"cohort": "shuffle"}, "sampling must be one of poisson, fixed"),
-        ({"client.loss": "hinge"}, "loss must be one of"),
+        ({"server.name": "lion"}, "optimizer must be one of"),
+        ({"cohort": "shuffle"}, "cohort must be one of poisson, fixed_size"),
+        ({"client.loss": "hinge"}, "client.loss must be one of"),
         ({"cohort.users_per_client": 0}, "users_per_client"),
-        ({"client.head.classes": "all"}, "head_classes must be one of"),
+        ({"client.head.classes": "all"}, "classes must be one of"),
     ],
 )
 def test_fields_that_cannot_be_right_are_refused(fields, message):
@@ -237,7 +237,7 @@ def test_too_few_users_are_refused(blobs, tiny, count, message):
 
 
 def test_a_run_whose_noise_nobody_decided_on_is_refused(blobs, tiny):
-    with pytest.raises(InputError, match="noise_multiplier is not set"):
+    with pytest.raises(InputError, match="noise is not set"):
         FedAvg(cohort=2).fit(tiny(), blobs(4))
 
 
@@ -341,9 +341,7 @@ def test_a_population_that_is_too_small_is_told_once(blobs, tiny):
 @pytest.mark.parametrize("kind", [FedEmb, FedSGD])
 def test_a_moving_average_of_the_servers_models_is_released_and_costs_nothing(kind, blobs, tiny, tmp_path):
     """Noise keeps its place in the stream, so shorter runs are the first rounds of the longer one."""
-    plan = kind(
-        rounds=3, clients_per_round=2, users_per_client=2, noise_multiplier=0.5, server_learning_rate=0.1, seed=1
-    )
+    plan = kind(rounds=3, cohort={"size": 2, "users_per_client": 2}, noise=0.5, server={"learning_rate": 0.1}, seed=1)
     data = blobs(8)
 
     def flat(model: nn.Module) -> torch.Tensor:
@@ -368,14 +366,14 @@ def test_a_decay_that_is_none_is_refused(decay: float):
 
 # Without a learning rate of its own the server does not drown the model in noise.
 
-SIZE = 20_000
+SIZE, POPULATION = 20_000, 1000
 
 
 def moved(plan) -> float:
     """How far the noise of all rounds alone takes the model, as the plan's own server goes."""
     generator = torch.Generator().manual_seed(0)
     model = nn.Parameter(torch.zeros(SIZE))
-    server = plan.server([model])
+    server = plan.optimizer_for(plan.private_sum(POPULATION))([model])
     for _ in range(plan.rounds):
         std = plan.noise.noise_multiplier * plan.clipping.norm / plan.cohort.size
         model.grad = std * torch.randn(SIZE, generator=generator)
@@ -389,21 +387,24 @@ def moved(plan) -> float:
 def test_the_noise_of_all_rounds_moves_the_model_a_little(kind, server_optimizer, clients, noise, clip_norm):
     plan = kind(
         rounds=100,
-        clients_per_round=clients,
-        noise_multiplier=noise,
-        clip_norm=clip_norm,
-        server_optimizer=server_optimizer,
+        cohort=clients,
+        noise=noise,
+        clipping=clip_norm,
+        server=server_optimizer,
     )
     assert moved(plan) <= 1.1 * MOST_MOVED
     assert moved(plan.replace(server={"learning_rate": 1.0})) > 2 * MOST_MOVED
 
 
+def rate(plan, *, size: int) -> float:
+    return plan.optimizer_for(plan.private_sum(POPULATION))([nn.Parameter(torch.zeros(size))]).defaults["lr"]
+
+
 @pytest.mark.parametrize(("kind", "usual"), [(FedEmb, 0.02), (FedAvg, 1.0), (FedSGD, 1.0)])
 def test_without_noise_or_with_a_little_the_rate_is_the_usual_one(kind, usual):
     for noise in (0.0, 1e-3):
-        assert kind(noise_multiplier=noise).server([nn.Parameter(torch.zeros(100))]).defaults["lr"] == usual
-    given = kind(noise_multiplier=100.0, server_learning_rate=3.0)
-    assert given.server([nn.Parameter(torch.zeros(SIZE))]).defaults["lr"] == 3.0
+        assert rate(kind(noise=noise), size=100) == usual
+    assert rate(kind(noise=100.0, server=3.0), size=SIZE) == 3.0
 
 
 @pytest.fixture
@@ -420,7 +421,7 @@ def fit(users: data.UserDataset, **fields):
     plan = FedEmb(cohort={"size": 4, "users_per_client": 4}, seed=0).calibrate(epsilon=8.0, population=len(users))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        result = dataclasses.replace(plan, **fields).fit(models.lenet(image_size=(height, width)), users)
+        result = plan.replace(**fields).fit(models.lenet(image_size=(height, width)), users)
     return result, [str(each.message) for each in caught if "teaches nothing" in str(each.message)]
 
 
@@ -440,7 +441,7 @@ def test_forty_faces_do_not_diverge_where_nobody_chose_a_rate(orl):
 @pytest.mark.slow
 @pytest.mark.shared
 def test_at_the_rate_of_a_large_cohort_they_do(orl):
-    result, _ = fit(orl, rounds=6, server_learning_rate=0.02)
+    result, _ = fit(orl, rounds=6, server={"learning_rate": 0.02})
     assert any(loss is None or loss > 1e3 for loss in columns(result.history)["loss"][-3:])
 
 
@@ -468,7 +469,7 @@ def test_what_only_the_author_knows_is_left_open(blobs, tiny) -> None:
 
 
 def test_a_run_without_noise_claims_nothing(blobs, tiny) -> None:
-    answers = statement_of(blobs, tiny, noise_multiplier=0.0).disclosure
+    answers = statement_of(blobs, tiny, **{"noise.noise_multiplier": 0.0}).disclosure
     assert "nothing is covered" in answers["released"]
     assert answers["cryptographic_noise"] == NOT_STATED
 
@@ -490,7 +491,7 @@ def test_no_lower_bound_is_claimed_for_users_who_may_be_alone_in_a_virtual_clien
         excess = [np.maximum(p - np.exp(below) * q, 0).sum() for p, q in ((present, absent), (absent, present))]
         truth += stats.binom.pmf(empty, clients, (1 - rate / clients) ** (users - 1)) * max(excess) * (x[1] - x[0])
     assert truth < 0.9 * delta  # so "no accounting can show an epsilon below" it would be false
-    assert statement_of(blobs, tiny, users_per_client=2).epsilon_lower is None
+    assert statement_of(blobs, tiny, **{"cohort.users_per_client": 2}).epsilon_lower is None
     assert statement_of(blobs, tiny).epsilon_lower > 0
 
 
@@ -701,7 +702,5 @@ def main(arguments: list[str]) -> int:
     )
     if options.limit:
         resource.setrlimit(resource.RLIMIT_FSIZE, (options.limit, options.limit))
-    cadence = Cadence(checkpoint_every=options.every)
-    return outcome(
-        lambda: plan.fit(model, users, out=options.out, resume=options.resume, options=RunOptions(**vars(cadence)))
-    )
+    run = RunOptions(checkpoint_every=options.every)
+    return outcome(lambda: plan.fit(model, users, out=options.out, resume=options.resume, options=run))

@@ -133,13 +133,13 @@ def test_what_cannot_give_a_vocabulary_is_refused(tmp_path: Path, users: int, fi
 
 def test_numbers_out_of_range_are_refused():
     for fields in (
-        {"noise.noise_multiplier": 0.0},
+        {"noise_multiplier": 0.0},
         {"words_per_user": 0},
         {"threshold_delta": 0.0},
         {"threshold_delta": 1e-7, "delta": 1e-9},
     ):
         with pytest.raises(InputError):
-            PrivateVocabulary(**{"noise.noise_multiplier": 1.0, **fields})
+            PrivateVocabulary(**{"noise_multiplier": 1.0, **fields})
 
 
 def test_a_users_words_are_gathered_from_all_records():
@@ -208,8 +208,14 @@ def vocabulary_plan(**changes: object) -> FedAvg:
         "cohort.size": 10,
         "noise.noise_multiplier": 1.0,
         "delta": DELTA,
+        "client.learning_rate": 1.0,
+        "client.momentum": 0.0,
+        "seed": 3,
     }
-    return FedAvg(**{**fields, "learning_rate": 1.0, "momentum": 0.0, "seed": 3, **changes})
+    return FedAvg(**{**fields, **changes})
+
+
+UNDECIDED = {"noise.noise_multiplier": None}
 
 
 class Dying(Callback):
@@ -350,9 +356,9 @@ def test_a_calibrated_plan_meets_the_budget_with_the_count_in_it(texts):
     rule = PrivateVocabulary(words_per_user=16).calibrate(epsilon=0.8, delta=DELTA)
     count = rule.event("add_remove")
     assert 0.799 < acc.guarantee(count).epsilon(DELTA) <= 0.8
-    plan = vocabulary_plan(noise_multiplier=None).calibrate(epsilon=8, delta=DELTA, population=population, before=count)
-    alone = vocabulary_plan(noise_multiplier=None).calibrate(epsilon=8, delta=DELTA, population=population)
-    assert plan.noise.noise_multiplier > alone.noise_multiplier
+    plan = vocabulary_plan(**UNDECIDED).calibrate(epsilon=8, delta=DELTA, population=population, before=count)
+    alone = vocabulary_plan(**UNDECIDED).calibrate(epsilon=8, delta=DELTA, population=population)
+    assert plan.noise.noise_multiplier > alone.noise.noise_multiplier
     parts = data.split_users(texts.blank, test=0.2)
     statement = plan.fit(with_frozen, parts.train, options=RunOptions(opening=rule.opening(texts))).statement
     assert 7.99 < statement.epsilon <= 8
@@ -360,7 +366,7 @@ def test_a_calibrated_plan_meets_the_budget_with_the_count_in_it(texts):
 
 def test_adaptive_clipping_does_not_go_beyond_the_budget_either():
     count = PrivateVocabulary(words_per_user=8).calibrate(epsilon=0.4, delta=1e-4).event("add_remove")
-    plan = vocabulary_plan(noise_multiplier=None, clipping="adaptive", clients_per_round=5, delta=1e-4)
+    plan = vocabulary_plan(**UNDECIDED, **{"cohort.size": 5}, clipping="adaptive", delta=1e-4)
     plan = plan.calibrate(epsilon=4, delta=1e-4, population=100, before=count)
     both = count + plan.private_sum(100).event(6)
     assert 3.99 < acc.guarantee(both).epsilon(1e-4) <= 4
@@ -369,15 +375,15 @@ def test_adaptive_clipping_does_not_go_beyond_the_budget_either():
 def test_a_budget_that_the_count_alone_uses_up_is_refused_in_words():
     count = RULE.decided(DELTA).event("add_remove")
     with pytest.raises(InputError, match=r"before the rounds costs epsilon 1\.\d+ .*, and epsilon 1 is for all"):
-        vocabulary_plan(noise_multiplier=None).calibrate(epsilon=1, delta=DELTA, population=100, before=count)
+        vocabulary_plan(**UNDECIDED).calibrate(epsilon=1, delta=DELTA, population=100, before=count)
 
 
 def test_auto_noise_is_compared_with_the_count_in_the_budget():
     count = RULE.decided(DELTA).event("zero_out")
-    plan = vocabulary_plan(noise_multiplier=None, noise="auto", sampling="min_separation")
+    plan = vocabulary_plan(**UNDECIDED, noise="auto", cohort="min_separation")
     settings = {"epsilon": 4, "delta": DELTA, "population": 100}
     with_it, alone = (plan.compare_noise(**settings, before=before) for before in (count, None))
-    assert all(one.noise.noise_multiplier > other.noise_multiplier for one, other in zip(with_it[:1], alone[:1]))
+    assert all(one.noise_multiplier > other.noise_multiplier for one, other in zip(with_it[:1], alone[:1]))
     chosen = plan.calibrate(**settings, before=count)
     rounds = chosen.private_sum(100).event(6)
     assert 3.99 < acc.guarantee(count + rounds, "zero_out").epsilon(DELTA) <= 4
@@ -386,7 +392,7 @@ def test_auto_noise_is_compared_with_the_count_in_the_budget():
 @pytest.mark.parametrize(
     "changes",
     [
-        {"noise": "banded", "sampling": "min_separation", "bands": 2},
+        {"noise": "banded", "cohort": "min_separation", "noise.bands": 2},
         {"cohort": "min_separation"},
         {"clipping": "adaptive"},
         {"cohort.users_per_client": 2, "cohort.size": 5},
@@ -407,10 +413,10 @@ def test_any_rounds_follow_and_are_added_up(texts, tmp_path: Path, changes: dict
 
 
 def test_a_run_without_noise_claims_nothing_and_a_round_may_be_empty(texts):
-    statement = fit(texts, noise_multiplier=0.0, rounds=2).statement
+    statement = fit(texts, rounds=2, **{"noise.noise_multiplier": 0.0}).statement
     assert math.isinf(statement.epsilon)
     assert "without any guarantee" in statement.mechanism
-    assert math.isfinite(fit(texts, clients_per_round=1, rounds=8).statement.epsilon)
+    assert math.isfinite(fit(texts, rounds=8, **{"cohort.size": 1}).statement.epsilon)
 
 
 def of_size(size: int, users: data.UserDataset):

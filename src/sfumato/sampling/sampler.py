@@ -74,7 +74,7 @@ class Sampler(ABC):
         if self.population is not None and self.units > self.population:
             if self.users_per_client > 1:
                 raise InputError(
-                    f"{self.size} clients x {self.users_per_client} users = {self.units} users a round, but there are "
+                    f"{self.size} clients × {self.users_per_client} users = {self.units} users a round, but there are "
                     f"{self.population}; lower size or users_per_client"
                 )
             raise InputError(
