@@ -17,8 +17,8 @@ from sfumato import data
 from sfumato._check import InputError
 from sfumato.cli.compare import read_source
 from sfumato.data import examples_from_arrays, from_arrays, write_examples, write_store
+from sfumato.data.readers import tars as tar_index
 from sfumato.data.store.seal import index_digest, write_facts
-from sfumato.data.tables import tars as tar_index
 from sfumato.ledger import Budget, Ledger, entries
 from sfumato.report.run_record import read_run
 from sfumato.runs import RunFolder, checkpoint
