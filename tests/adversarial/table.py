@@ -109,7 +109,7 @@ def _move_with_putting_back(build: Any, loss: Any, records: Any) -> float:
     def total(units: np.ndarray) -> torch.Tensor:
         contribution = plan.contribution(build(), as_data(records), "cpu", 0, loss=loss)
         source = RandomSource.from_seed(0)
-        cohort = plan.grouping.group(units, 3, source)
+        cohort = plan.cohort.grouping.group(units, 3, source)
         theta = contribution.trained.initial
         return contribution.clipped_sum(RoundContext(theta, cohort, 3, plan.clipping, 1.0, source)).total.clone()
 

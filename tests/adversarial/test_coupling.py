@@ -100,7 +100,7 @@ def test_what_begins_at_a_later_step_stops_the_run() -> None:
     plan = PLAN.replace(steps=100, examples={"micro_batch": 8})
     contribution = plan.contribution(Late(), as_data(numbers()), "cpu", 0)
     source, theta = RandomSource.from_seed(0), contribution.trained.initial
-    cohort = plan.grouping.group(np.arange(48), 0, source)
+    cohort = plan.cohort.grouping.group(np.arange(48), 0, source)
     contribution.clipped_sum(RoundContext(theta, cohort, 8, plan.clipping, 1.0, source))
     Late.calls = 3001
     contribution.clipped_sum(RoundContext(theta, cohort, 9, plan.clipping, 1.0, source))  # nobody looks
@@ -278,7 +278,7 @@ MEMORIES = [rows_seen, last_mean, in_a_list, in_an_object, in_an_array, in_a_ten
 def total(contribution: ExampleContribution, units: np.ndarray, step: int = 3) -> Tensor:
     """The sum that a step would add noise to."""
     source = RandomSource.from_seed(0)
-    cohort = PLAN.grouping.group(units, step, source)
+    cohort = PLAN.cohort.grouping.group(units, step, source)
     theta = contribution.trained.initial
     return contribution.clipped_sum(RoundContext(theta, cohort, step, PLAN.clipping, 1.0, source)).total.clone()
 

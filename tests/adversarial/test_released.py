@@ -318,7 +318,9 @@ _STEP = ("--steps", 1, "--client.batch-size", 8, "--delta", 1e-3, "--population"
 SYSTEMS = {
     "fedavg": System(_federated("fedavg"), _class_names),
     "fedsgd": System(_federated("fedsgd"), _class_names),
-    "fedemb": System(_federated("fedemb", "--client.head.classes", "global", "--cohort.users-per-client", 1), _class_names),
+    "fedemb": System(
+        _federated("fedemb", "--client.head.classes", "global", "--cohort.users-per-client", 1), _class_names
+    ),
     "fedrecon": System(_ratings, _items, ("items.txt",)),
     "dpsgd": System(_examples("dpsgd", *_STEP), _class_names),
     "dpsgd, texts": System(_texts, _class_names),

@@ -24,7 +24,7 @@ from sfumato._random import RandomSource
 from sfumato.central.custom_loop.contribution import Witness
 from sfumato.data import examples_from_arrays
 from sfumato.statement.facts import prepared_alone
-from sfumato.training import Cadence, Callback, Stop
+from sfumato.training import Callback, RunOptions, Stop
 from slow import slow_but
 
 # A loop of one's own is the run of `fit` turned inside out.
@@ -32,7 +32,16 @@ from slow import slow_but
 
 @pytest.mark.parametrize(
     "fields",
-    slow_but([{}, {"clipping": "per_layer"}, {"sampling": "fixed"}, {"clipping": "adaptive"}, {"micro_batch": 64}], {}),
+    slow_but(
+        [
+            {},
+            {"clipping": "per_layer"},
+            {"cohort": "fixed_size"},
+            {"clipping": "adaptive"},
+            {"examples.micro_batch": 64},
+        ],
+        {},
+    ),
 )
 def test_a_plan_gives_the_same_bits_through_fit_and_through_a_loop(fields):
     model, private = train(of=lambda: plan(**fields))
@@ -50,7 +59,7 @@ def test_steps_end_behind_their_last_micro_batch_and_an_empty_draw_steps_too():
     scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1, gamma=0.5)
     few = TensorDataset(inputs()[:40], labels()[:40])
     weights, sizes, rates = [], [], []
-    with plan(batch_size=1, steps=12).open(model, optimizer, few) as private:
+    with plan(**{"cohort.size": 1}, steps=12).open(model, optimizer, few) as private:
         for step in private.steps():
             rows = 0
             for x, y in step:
@@ -84,10 +93,10 @@ def test_what_is_frozen_stays_and_adam_s_state_goes_on_with_the_run(tmp_path):
     whole, _ = train(frozen(), optimizer=adam, out=tmp_path / "whole")
     assert torch.equal(whole[0].weight, net()[0].weight)
     model = frozen()
-    cadence = Cadence(checkpoint_every=2)
+    options = RunOptions(checkpoint_every=2)
     with (
         contextlib.suppress(ZeroDivisionError),
-        plan().open(model, adam(model), records(), out=tmp_path / "cut", cadence=cadence) as private,
+        plan().open(model, adam(model), records(), out=tmp_path / "cut", options=options) as private,
     ):
         for batch in private:
             private.backward(losses_of(model, batch))
@@ -192,7 +201,13 @@ def test_a_collate_function_that_draws_gives_the_same_with_workers_and_after_a_c
     def run(out, *, stop=None, **options):
         model = net()
         with plan().open(
-            model, sgd(model), records(), collate=masking, out=out, cadence=Cadence(checkpoint_every=2), **options
+            model,
+            sgd(model),
+            records(),
+            collate=masking,
+            out=out,
+            options=RunOptions(checkpoint_every=2),
+            **options,
         ) as private:
             for batch in private:
                 private.backward(losses_of(model, batch))
@@ -334,7 +349,7 @@ def test_a_callback_of_fit_sees_measurements():
             seen.append((row["round"], row["evaluation"], isinstance(model, nn.Module)))
 
     data = examples_from_arrays(inputs().numpy(), labels().numpy())
-    plan().fit(net(), data, validation=data, cadence=Cadence(evaluate_every=3), callbacks=[Seen()])
+    plan().fit(net(), data, validation=data, options=RunOptions(evaluate_every=3, callbacks=[Seen()]))
     assert seen == [(0, "validation", True), (3, "validation", True), (6, "validation", True)]
 
 
@@ -372,7 +387,7 @@ def told(private) -> list[str]:
 
 def weighed(model, weight, *, steps=None, behind=lambda private, losses: None, **options):
     """A loop that multiplies the losses by `weight(private)`, and calls `behind` for each batch that is no trial."""
-    with plan(micro_batch=300).open(model, sgd(model), records(), **options) as private:
+    with plan(**{"examples.micro_batch": 300}).open(model, sgd(model), records(), **options) as private:
         for step in private.steps():
             for batch in step:
                 losses = losses_of(model, batch)
@@ -412,7 +427,7 @@ def test_what_a_loop_keeps_behind_its_inner_loop_and_reads_only_later_is_told():
     model, kept = net(), [0.0]
 
     def run():
-        with plan(micro_batch=300).open(model, sgd(model), records()) as private:
+        with plan(**{"examples.micro_batch": 300}).open(model, sgd(model), records()) as private:
             for step in private.steps():
                 seen = []
                 for batch in step:
@@ -432,7 +447,7 @@ def with_a_rate(follow):
     """A loop that calls `follow(private, optimizer, losses)` for each batch."""
     model = net()
     optimizer = sgd(model)
-    with plan(micro_batch=300).open(model, optimizer, records()) as private:
+    with plan(**{"examples.micro_batch": 300}).open(model, optimizer, records()) as private:
         for batch in private:
             losses = losses_of(model, batch)
             follow(private, optimizer, losses.detach())
@@ -478,7 +493,7 @@ def test_a_first_step_that_draws_hardly_anything_is_tried_all_the_same():
     model = net()
 
     def keeping() -> None:
-        few = plan(batch_size=1, micro_batch=1, steps=4)
+        few = plan(**{"cohort.size": 1, "examples.micro_batch": 1}, steps=4)
         with few.open(model, sgd(model), records()) as private:
             for step in private.steps():
                 for inputs, labels in step:
@@ -503,7 +518,9 @@ def test_a_scheduler_behind_the_inner_loop_changes_the_rate():
     model = net()
     optimizer = sgd(model)
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
-    with plan(micro_batch=300).open(model, optimizer, records(), keep={"scheduler": scheduler}) as private:
+    with plan(**{"examples.micro_batch": 300}).open(
+        model, optimizer, records(), keep={"scheduler": scheduler}
+    ) as private:
         for step in private.steps():
             for batch in step:
                 private.backward(losses_of(model, batch))

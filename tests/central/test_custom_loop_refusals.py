@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
 
 from central.loops import by_steps, inputs, labels, losses_of, net, plan, records, same, sgd, train
 from sfumato._check import InputError
-from sfumato.training import Cadence, Callback
+from sfumato.training import Callback, RunOptions
 
 
 def goes_through(body, *, data=None, **options) -> None:
@@ -153,7 +153,7 @@ def test_what_a_loop_forgets_on_resume_is_refused_where_noise_would_be_repeated(
     def run(stop: int | None, **options) -> None:
         model, seen = net(), 0
         with plan(steps=10).open(
-            model, sgd(model), records(), out=tmp_path / "run", cadence=Cadence(checkpoint_every=4), **options
+            model, sgd(model), records(), out=tmp_path / "run", options=RunOptions(checkpoint_every=4), **options
         ) as private:
             for step in private.steps():
                 for batch in step:
@@ -349,7 +349,7 @@ def test_a_model_without_values_is_refused():
 def test_a_setting_that_the_loop_decides_is_refused():
     model = net()
     with pytest.raises(InputError, match="learning_rate"):
-        plan(learning_rate=0.1).open(model, sgd(model), records())
+        plan(**{"server.learning_rate": 0.1}).open(model, sgd(model), records())
 
 
 def test_another_optimiser_data_set_or_object_to_keep_does_not_go_on(tmp_path):

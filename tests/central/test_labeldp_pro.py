@@ -45,7 +45,7 @@ def network(dropout: float = 0.0) -> nn.Module:
 
 
 def plan(**fields) -> LabelDPPro:
-    chosen = {"projection": "hull", "averaging": 0.9, "steps": 3, "batch_size": 10, "public_batch": 12}
+    chosen = {"projection": "hull", "averaging": 0.9, "steps": 3, "cohort.size": 10, "public_batch": 12}
     return LabelDPPro(**{**chosen, "noise.noise_multiplier": 1.0, "seed": 3, **fields})
 
 
@@ -74,7 +74,7 @@ def noise_for(made, size: float = 0.1) -> torch.Tensor:
 def test_a_label_moves_the_sum_by_at_most_the_recorded_sensitivity(clip_norm):
     """Every row and every pair of labels; the inputs are such that the bound is nearly reached, so half of it, which
     adding or removing would have, is too little."""
-    chosen = plan(clip_norm=clip_norm)
+    chosen = plan(clipping=clip_norm)
     inputs = np.random.default_rng(1).normal(size=(ROWS, FEATURES)).astype(np.float32) * 30
     sensitivity = chosen.private_sum(ROWS).record(0, clip_norm)["sensitivity"]
     moved = 0.0
@@ -93,7 +93,9 @@ def test_a_label_moves_the_sum_by_at_most_the_recorded_sensitivity(clip_norm):
 def test_the_stated_epsilon_is_that_of_the_mixture_by_integration(rate, z):
     """δ(ε) = ∫ max(0, P − e^ε Q) for P = (1−q)·N(0, z²) + q·N(1, z²) and Q = (1−q)·N(0, z²) + q·N(−1, z²)."""
     delta = 1e-3
-    result = plan(steps=1, batch_size=round(rate * ROWS), noise_multiplier=z, delta=delta).fit(network(), records())
+    result = plan(**{"steps": 1, "cohort.size": round(rate * ROWS), "noise.noise_multiplier": z, "delta": delta}).fit(
+        network(), records()
+    )
 
     def delta_at(epsilon: float) -> float:
         def excess(u: float) -> float:
@@ -116,7 +118,7 @@ def test_the_stated_epsilon_is_that_of_the_mixture_by_integration(rate, z):
 
 
 def test_calibration_meets_the_budget_for_replaced_labels():
-    private = plan(noise_multiplier=None).calibrate(epsilon=0.4, delta=1e-3, population=ROWS)
+    private = plan(**{"noise.noise_multiplier": None}).calibrate(epsilon=0.4, delta=1e-3, population=ROWS)
     assert private.fit(network(), records()).statement.epsilon == pytest.approx(0.4, rel=1e-4)
     added = DPSGD(steps=3, cohort=10).calibrate(epsilon=0.4, delta=1e-3, population=ROWS)
     assert private.noise_multiplier > 1.5 * added.noise_multiplier
@@ -125,7 +127,7 @@ def test_calibration_meets_the_budget_for_replaced_labels():
 @pytest.mark.parametrize(("projection", "micro_batch"), one_in(2, ["span", "hull"], [5, 64]))
 def test_what_follows_the_noise_reads_no_label(projection, micro_batch):
     """Bit for bit the same from the same noisy mean, whatever the labels are, and whoever was drawn."""
-    chosen = plan(micro_batch=micro_batch, projection=projection, projection_steps=5)
+    chosen = plan(examples={"micro_batch": micro_batch}, projection=projection, projection_steps=5)
     first = contribution(chosen, records(), network(0.3))
     noisy = noise_for(first)
     expected = after_noise(first, chosen, noisy)
@@ -141,7 +143,7 @@ def test_what_follows_the_noise_reads_no_label(projection, micro_batch):
 def test_the_public_batch_tells_nothing_of_the_private_one():
     """Rows that are in one are in the other as often as others: two-sided at a level of 1e-6, the seed is fixed."""
     rounds, rows, public = 400, 50, 20
-    chosen = plan(batch_size=15)
+    chosen = plan(**{"cohort.size": 15})
     sampler, both, drawn = chosen.sampler(rows), 0, 0
     made = contribution(dataclasses.replace(chosen, public_batch=public, projection_steps=1), records(rows=rows))
     seen: list[np.ndarray] = []
@@ -165,7 +167,7 @@ def _nothing(places):
 
 def test_the_projection_takes_most_of_the_noise_and_little_of_the_gradient():
     """All rows span the hull, and all take part: what is left is nearer to the gradient than what was released."""
-    chosen = plan(public_batch=ROWS, averaging=0.0, projection_steps=200, clip_norm=0.5)
+    chosen = plan(public_batch=ROWS, averaging=0.0, projection_steps=200, clipping=0.5)
     made = contribution(chosen, records())
     mean = clipped_sum(made, chosen) / ROWS
     noise = noise_for(made, 0.05)
@@ -207,8 +209,8 @@ def test_statistics_of_public_batch_norm_get_their_gradient_after_the_projection
     [
         ({"task": "regression"}, "task=regression has no classes"),
         ({"task": "own"}, "task=own has no classes"),
-        ({"cohort": "shuffled"}, "sampling=shuffled is not known for a label that is replaced"),
-        ({"cohort": "min_separation"}, "use sampling=poisson, or fixed"),
+        ({"cohort": "shuffled"}, "cohort=shuffled is not known for a label that is replaced"),
+        ({"cohort": "min_separation"}, "use cohort=poisson, or fixed_size"),
         ({"noise": "tree", "noise.restart": 2}, "noise=tree"),
         ({"public_batch": -1}, "public_batch must be"),
         ({"projection_steps": 0}, "projection_steps must be"),
@@ -226,7 +228,7 @@ def test_a_plan_that_cannot_be_is_refused_in_one_line(fields, told):
 @pytest.mark.parametrize("epsilon", [0.0, math.inf, math.nan])
 def test_a_budget_that_is_none_is_refused(epsilon):
     with pytest.raises(InputError, match="epsilon must be"):
-        plan(noise_multiplier=None).calibrate(epsilon=epsilon, population=ROWS)
+        plan(**{"noise.noise_multiplier": None}).calibrate(epsilon=epsilon, population=ROWS)
 
 
 class _Once(torch.autograd.Function):
@@ -277,7 +279,7 @@ def test_the_command_trains_and_says_what_a_label_costs(tmp_path, capsys):
         "--epsilon",
         0.5,
     ]
-    words += ["--steps", 2, "--batch-size", 8, "--out", tmp_path / "run", "--delta", 1e-3]
+    words += ["--steps", 2, "--cohort", 8, "--out", tmp_path / "run", "--delta", 1e-3]
     assert main([str(word) for word in words]) == 0
     told = capsys.readouterr().out
     assert "label" in told
@@ -289,8 +291,10 @@ def test_the_command_trains_and_says_what_a_label_costs(tmp_path, capsys):
 
 
 def test_the_command_refuses_a_sampling_of_which_nothing_is_known(capsys):
-    assert main(["labeldp", "pro", "--data", "glyphs", "--epsilon", "1", "--sampling", "cyclic", "--dry-run"]) == 2
-    assert "sampling=cyclic is not known" in capsys.readouterr().err
+    assert (
+        main(["labeldp", "pro", "--data", "glyphs", "--epsilon", "1", "--cohort", "cyclic_poisson", "--dry-run"]) == 2
+    )
+    assert "cohort=cyclic_poisson is not known" in capsys.readouterr().err
 
 
 # The projection onto what labels could have given, against all corners written out.

@@ -74,7 +74,7 @@ def test_one_example_moves_the_sum_by_at_most_the_sensitivity_whatever_its_targe
     contribution = plan.contribution(linear(outputs, seed=1), wild(seed, target, scale, outputs, task), "cpu", 0)
     totals, odd = [], []
     for units in (np.arange(COUNT), np.arange(COUNT - 1)):
-        cohort = plan.grouping.group(units, 0, source)
+        cohort = plan.cohort.grouping.group(units, 0, source)
         share = contribution.clipped_sum(
             RoundContext(contribution.trained.initial, cohort, 0, plan.clipping, clip, source)
         )

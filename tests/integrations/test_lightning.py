@@ -95,8 +95,8 @@ def test_lightning_counts_steps_and_epochs_and_measures_behind_each():
 
 def test_an_empty_draw_is_a_step_too():
     few = torch.utils.data.Subset(records(), range(40))
-    module, private = fit(of=lambda: plan(batch_size=1, steps=12), data=few)
-    model, _ = train(data=few, of=lambda: plan(batch_size=1, steps=12))
+    module, private = fit(of=lambda: plan(**{"cohort.size": 1}, steps=12), data=few)
+    model, _ = train(data=few, of=lambda: plan(**{"cohort.size": 1}, steps=12))
     assert 0 in [row["not_private"]["examples"] for row in private.result.history if "clip_norm" in row]
     assert same(module.net, model)
 

@@ -62,7 +62,7 @@ def test_only_what_the_guarantee_covers_is_told_unless_asked_for(fit):
     assert log.names == PUBLIC
     assert [round for round, _ in log.rows] == [1, 2, 3, 4, 5, 6, 6]
     assert log.rows[-1][1] == {"statement/epsilon": result.statement.epsilon, "statement/delta": result.statement.delta}
-    assert log.plan["noise_multiplier"] == 1.0
+    assert log.plan["noise"]["noise_multiplier"] == 1.0
     assert log.finished
     assert log.statement == result.statement.text()
     assert "logged" not in log.statement

@@ -18,7 +18,6 @@ from sfumato.runs import Facts, Run
 from sfumato.statement import Statement
 from sfumato.synthesis import Synthesizer
 from sfumato.synthesis.history import SAMPLES, digest_of_folder, note_evaluation, note_sample, restate, samples_of
-from sfumato.training import RunOptions
 from slow import slow_but
 
 # A whole run: what it says, how it stops and goes on, and what it refuses.
@@ -57,7 +56,7 @@ def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(
 ):
     data, plan = patients(40), small()
     plan.fit(data, out=tmp_path / "whole")
-    stopped = plan.fit(data, out=tmp_path / "stopped", options=RunOptions(progress=StopAt(stage, step)))
+    stopped = plan.fit(data, out=tmp_path / "stopped", progress=StopAt(stage, step))
     assert not stopped.finished
     assert stopped.synthesizer is None
     result = plan.fit(data, out=tmp_path / "stopped", resume=True)
@@ -75,9 +74,9 @@ def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(patients, small,
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        plan.fit(data, out=tmp_path / "killed", save_every=0.0, options=RunOptions(progress=die))
+        plan.fit(data, out=tmp_path / "killed", save_every=0.0, progress=die)
     seen = []
-    plan.fit(data, out=tmp_path / "killed", resume=True, options=RunOptions(progress=lambda *told: seen.append(told)))
+    plan.fit(data, out=tmp_path / "killed", resume=True, progress=lambda *told: seen.append(told))
     assert seen[0] == ("gan", 13, 20)
     for name in SAVED:
         assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
@@ -91,7 +90,7 @@ def test_a_run_that_has_ended_learns_nothing_again(patients, small, tmp_path: Pa
     def refuse(what: str, done: int, of: int) -> None:
         raise AssertionError(what)
 
-    again = plan.fit(data, out=tmp_path / "run", resume=True, options=RunOptions(progress=refuse))
+    again = plan.fit(data, out=tmp_path / "run", resume=True, progress=refuse)
     assert again.synthesizer is not None
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
 
@@ -117,9 +116,7 @@ def test_a_stage_that_diverges_says_so_and_keeps_the_checkpoint_before_it(
 
 def test_a_stage_reports_how_far_it_is(patients, small):
     told: dict[str, list[tuple[int, int]]] = {}
-    small().fit(
-        patients(40), options=RunOptions(progress=lambda what, done, of: told.setdefault(what, []).append((done, of)))
-    )
+    small().fit(patients(40), progress=lambda what, done, of: told.setdefault(what, []).append((done, of)))
     assert list(told) == ["categories", "sequences", "gan", "calibration"]
     for steps in told.values():
         assert [done for done, _ in steps] == list(range(steps[-1][1] + 1))

@@ -30,7 +30,7 @@ from sfumato.synthesis.noisy_tables import Tables
 from sfumato.synthesis.records import Records
 from sfumato.synthesis.run import PlaceholderCodes, first_visits
 from sfumato.synthesis.training import gan_optimizer
-from sfumato.training import RoundContext, RunOptions
+from sfumato.training import RoundContext
 from slow import slow_but
 
 # A whole private run: what it costs and says, how it stops and goes on, and what it refuses.
@@ -153,7 +153,7 @@ def test_cohorts_are_drawn_as_they_are_accounted(run, ranged, private):
 def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(ranged, private, tmp_path, sigint, stage, step):
     data, plan = ranged(COUNT), private()
     plan.fit(data, out=tmp_path / "whole")
-    stopped = plan.fit(data, out=tmp_path / "stopped", options=RunOptions(progress=StopAt(stage, step)))
+    stopped = plan.fit(data, out=tmp_path / "stopped", progress=StopAt(stage, step))
     assert not stopped.finished
     assert stopped.statement.epsilon < 8.0
     assert any("stopped before its end" in line for line in stopped.statement.assumptions)
@@ -174,7 +174,7 @@ def test_a_run_goes_on_under_its_noise_where_a_calibration_ends_in_other_digits_
 ):
     data, plan = ranged(COUNT), private()
     plan.fit(data, out=tmp_path / "whole")
-    plan.fit(data, out=tmp_path / "stopped", options=RunOptions(progress=StopAt(stage, step)))
+    plan.fit(data, out=tmp_path / "stopped", progress=StopAt(stage, step))
     found = budget._noise
     monkeypatch.setattr(budget, "_noise", lambda *given: tuple(z * (1 + 1e-10) for z in found(*given)))
     assert plan.fit(data, out=tmp_path / "stopped", resume=True).finished
@@ -200,11 +200,9 @@ def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(ranged, private,
             raise MemoryError
 
     with pytest.raises(MemoryError):
-        plan.fit(data, out=tmp_path / "killed", save_every=0.0, options=RunOptions(progress=die))
+        plan.fit(data, out=tmp_path / "killed", save_every=0.0, progress=die)
     seen = []
-    result = plan.fit(
-        data, out=tmp_path / "killed", resume=True, options=RunOptions(progress=lambda *told: seen.append(told))
-    )
+    result = plan.fit(data, out=tmp_path / "killed", resume=True, progress=lambda *told: seen.append(told))
     assert result.finished
     if stage == "gan":
         assert not any(what == "sequences" for what, _, _ in seen)
@@ -219,13 +217,13 @@ def test_a_run_that_has_ended_learns_nothing_again(run, ranged, private):
     def refuse(what: str, done: int, of: int) -> None:
         raise AssertionError(what)
 
-    again = private().fit(ranged(COUNT), out=run[1], resume=True, options=RunOptions(progress=refuse))
+    again = private().fit(ranged(COUNT), out=run[1], resume=True, progress=refuse)
     assert (run[1] / "model.safetensors").read_bytes() == before
     assert again.statement.epsilon == run[0].statement.epsilon
 
 
 def test_a_run_does_not_go_on_with_other_records_or_another_plan(ranged, private, tmp_path, sigint):
-    private().fit(ranged(COUNT), out=tmp_path / "run", options=RunOptions(progress=StopAt("sequences", 2)))
+    private().fit(ranged(COUNT), out=tmp_path / "run", progress=StopAt("sequences", 2))
     for plan, data in ((private(), ranged(COUNT, seed=2)), (private(clip_norm=2.0), ranged(COUNT))):
         with pytest.raises(InputError, match="another plan, model or data set"):
             plan.fit(data, out=tmp_path / "run", resume=True)
@@ -359,8 +357,8 @@ def test_the_critic_of_another_autoencoder_draws_another_noise(ranged, private, 
     """Copies of a run that died may repeat the autoencoder's rounds with another rounding; what they made goes into
     the critic's sums, and under one noise the difference of two of them would leave without any."""
 
-    def begin(*given, **named):
-        raise Begun(given[6])
+    def begin(_, context: RoundContext):
+        raise Begun(context.source)
 
     def key(moved: float) -> bytes:
         monkeypatch.setattr(CriticGradients, "clipped_sum", begin)
@@ -424,7 +422,7 @@ def test_a_run_that_goes_on_takes_the_codecs_of_categories_as_they_were(ranged, 
                 raise MemoryError
 
         with pytest.raises(MemoryError):
-            plan.fit(data, out=folder, save_every=0.0, options=RunOptions(progress=die))
+            plan.fit(data, out=folder, save_every=0.0, progress=die)
         with monkeypatch.context() as patch:
             patch.setattr(PlaceholderCodes, "of", lambda *_: pytest.fail("learned again"))
             assert plan.fit(data, out=folder, resume=True).finished

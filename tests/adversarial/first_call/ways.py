@@ -238,10 +238,10 @@ def federated(way: str) -> Run:
         count = setting.units or USERS
         plan = PLANS[way](
             rounds=specimen.steps,
-            clients_per_round=count,
             population=count,
-            clip_norm=CLIP,
-            noise_multiplier=0.0,
+            clipping=CLIP,
+            noise=0.0,
+            **{"cohort.size": count},
             seed=setting.seed,
         )
         model = WithOwn(code.model) if way.startswith("fedrecon") else code.model
