@@ -34,8 +34,10 @@ curve (see `events`). Conversion: Canonne, Kamath and Steinke 2020, Proposition 
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
+from typing import ClassVar
 
 import numpy as np
 
@@ -44,8 +46,59 @@ from sfumato._types import Adjacency
 from sfumato.accounting.events import Event, terms
 from sfumato.accounting.numerics import total
 
+_SAMPLES = 500  # of a curve that is asked for point by point
 
-class PureAccountant:
+
+class Accountant(ABC):
+    """One way to bound the cost of an event.
+
+    Attributes:
+        method: its name, as in `guarantee`.
+        mu: where the event equals one Gaussian release of this shift; None elsewhere.
+    """
+
+    method: ClassVar[str]
+    mu: float | None = None
+
+    @abstractmethod
+    def epsilon(self, delta: float) -> float:
+        """An upper bound on epsilon at a delta in [0, 1]."""
+
+    @abstractmethod
+    def delta(self, epsilon: float) -> float:
+        """An upper bound on delta at an epsilon >= 0."""
+
+    def epsilon_interval(self, delta: float) -> tuple[float, float]:
+        """(lower, upper) bounds on the smallest epsilon; the lower one is 0 where none is known."""
+        return 0.0, self.epsilon(delta)
+
+    def delta_interval(self, epsilon: float) -> tuple[float, float]:
+        """(lower, upper) bounds on the smallest delta; the lower one is 0 where none is known."""
+        return 0.0, self.delta(epsilon)
+
+    def curve(self) -> tuple[np.ndarray, np.ndarray]:
+        """Upper bounds on delta at many epsilons >= 0, up to where it hardly matters any more.
+
+        Returns:
+            epsilons, float [k], rising from 0; deltas, float [k].
+        """
+        epsilons = np.linspace(0.0, min(self.epsilon(1e-15), 600.0), _SAMPLES)
+        return epsilons, np.array([self.delta(epsilon) for epsilon in epsilons.tolist()])
+
+
+class NoGuarantee(Accountant):
+    """The accountant of a run that promises nothing."""
+
+    method = "none"
+
+    def epsilon(self, delta: float) -> float:
+        return math.inf if delta < 1 else 0.0
+
+    def delta(self, epsilon: float) -> float:
+        return 1.0
+
+
+class PureAccountant(Accountant):
     """The largest loss of an event.
 
     Args:
@@ -71,7 +124,7 @@ class PureAccountant:
         return -math.expm1(epsilon - self.largest_loss) / (1.0 + math.exp(-self.largest_loss))
 
 
-class ZcdpAccountant:
+class ZcdpAccountant(Accountant):
     """The rho of an event.
 
     Args:
@@ -149,8 +202,7 @@ def _default_orders() -> tuple[float, ...]:
 
 
 ORDERS: tuple[float, ...] = _default_orders()
-"""Orders from 1.0001 (for huge epsilons) to 32,768 (for tiny ones); neighbours differ by 5 % or less above 2.
-"""
+"""Orders from 1.0001 (for huge epsilons) to 32,768 (for tiny ones); neighbours differ by 5 % or less above 2."""
 
 
 USUAL_ORDERS: tuple[float, ...] = (
@@ -164,7 +216,7 @@ USUAL_ORDERS: tuple[float, ...] = (
 """The orders behind most published figures: dp-accounting's default."""
 
 
-class RdpAccountant:
+class RdpAccountant(Accountant):
     """The Renyi curve of an event.
 
     Args:
@@ -202,9 +254,7 @@ class RdpAccountant:
         return float(min(np.exp(min(0.0, exponents.min())), self._total_variation()))
 
     def _total_variation(self) -> float:
-        """Bretagnolle-Huber: the two outputs differ by at most this in total variation, so delta(0) is below
-        it.
-        """
+        """Bretagnolle-Huber: the two outputs differ by at most this in total variation, so delta(0) is below it."""
         return float(np.sqrt(-np.expm1(-self.values.min())))
 
 

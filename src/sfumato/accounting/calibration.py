@@ -6,7 +6,7 @@ Guarantees that a target is met only by a certified bound: each number is an upp
 
 >>> from sfumato.accounting.events import Gaussian
 >>> from sfumato.accounting.guarantees import guarantee
->>> goal = target(tpr=0.05, fpr=0.01)
+>>> goal = Target(tpr=0.05, fpr=0.01)
 >>> str(goal), goal.is_met(guarantee(Gaussian(1.0))), goal.is_met(guarantee(Gaussian(2.0)))
 ('tpr 0.05 at fpr 0.01', False, True)
 
@@ -49,26 +49,96 @@ from sfumato.accounting.accountants import RdpAccountant
 from sfumato.accounting.events import Event, Unknown
 from sfumato.accounting.guarantees import Guarantee, Method, guarantee
 
-CHOICES = "epsilon with delta, rho, mu, advantage, tpr with fpr, or success"
 
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Target:
-    """A limit for one number of a guarantee.
+    """A limit for one number of a guarantee: exactly one of epsilon, rho, mu, advantage, tpr and success.
 
     Attributes:
-        name: of the number.
-        limit: the largest value allowed.
-        where: at what it is read, for messages; "" where nothing is to be said.
-        read: the number of a guarantee, an upper bound; inf where there is none.
-        floor: the number where nothing was released.
+        epsilon: the budget, >= 0, at `delta` in (0, 1).
+        delta: see `epsilon`.
+        rho: of zCDP, > 0. Sampling does not amplify it.
+        mu: of the Gaussian mechanism that is at most as private (`Guarantee.gdp`), > 0.
+        advantage: the most by which a test's true positive rate may exceed its false positive rate, in (0, 1).
+        tpr: the largest true positive rate that a test may reach at the false positive rate `fpr`, both in (0, 1).
+        fpr: see `tpr`.
+        success: the largest probability, in (0, 1), that an attacker who holds a unit's participation for `prior`
+            likely is right about it.
+        prior: in (0, 1), 0.5 if left out; see `success`.
+
+    Raises:
+        InputError: none or several are given, one lacks its companion, or a value is outside its range.
     """
 
-    name: str
-    limit: float
-    where: str
-    read: Callable[[Guarantee], float]
-    floor: float = 0.0
+    epsilon: float | None = None
+    delta: float | None = None
+    rho: float | None = None
+    mu: float | None = None
+    advantage: float | None = None
+    tpr: float | None = None
+    fpr: float | None = None
+    success: float | None = None
+    prior: float | None = None
+
+    def __post_init__(self) -> None:
+        given = [name for name in _KINDS if getattr(self, name) is not None]
+        if len(given) != 1:
+            what = f"got {' and '.join(given)}" if given else "got none"
+            raise InputError(f"give exactly one target, {_CHOICES}; {what}")
+        (name,) = given
+        for companion, owner in (("delta", "epsilon"), ("fpr", "tpr"), ("prior", "success")):
+            if getattr(self, companion) is not None and name != owner:
+                raise InputError(f"{companion} belongs to the target {owner}, got it with {name}; leave it out")
+        match name:
+            case "epsilon":
+                non_negative(epsilon=self.epsilon)
+                _needed(name, delta=self.delta)
+                between(0, 1, ends="()", delta=self.delta, remedy="choose it well below 1 / population")
+            case "rho" | "mu":
+                positive(**{name: getattr(self, name)})
+            case "tpr":
+                _needed(name, fpr=self.fpr)
+                between(0, 1, ends="()", fpr=self.fpr)
+                between(0, 1, ends="()", tpr=self.tpr)
+            case "success":
+                between(0, 1, ends="()", prior=0.5 if self.prior is None else self.prior)
+                between(0, 1, ends="()", success=self.success)
+            case _:
+                between(0, 1, ends="()", advantage=self.advantage)
+
+    @property
+    def name(self) -> str:
+        """Of the number. Epsilon 0 is asked as delta at epsilon 0, which is cheaper and more precise to answer."""
+        if self.epsilon == 0:
+            return "delta"
+        return next(name for name in _KINDS if getattr(self, name) is not None)
+
+    @property
+    def limit(self) -> float:
+        """The largest value allowed."""
+        return float(getattr(self, self.name))
+
+    @property
+    def where(self) -> str:
+        """At what the number is read, for messages; "" where nothing is to be said."""
+        places = {"epsilon": "delta", "delta": "epsilon", "tpr": "fpr", "success": "prior"}
+        return f" at {places[self.name]} {self._at:g}" if self.name in places else ""
+
+    @property
+    def floor(self) -> float:
+        """The number where nothing was released."""
+        return {"tpr": self._at, "success": max(self._at, 1 - self._at)}.get(self.name, 0.0)
+
+    @property
+    def _at(self) -> float:
+        """At what the number is read; 0 where it is read at nothing else."""
+        at = {"epsilon": self.delta, "tpr": self.fpr, "success": 0.5 if self.prior is None else self.prior}
+        return float(at.get(self.name) or 0.0)
+
+    def read(self, promise: Guarantee) -> float:
+        """The number of a guarantee, an upper bound; inf where there is none."""
+        found = _NUMBERS[self.name](promise, self._at)
+        return math.inf if found is None else found
 
     def is_met(self, promise: Guarantee) -> bool:
         """Whether a guarantee stays within the limit."""
@@ -78,78 +148,23 @@ class Target:
         return f"{self.name} {self.limit:g}{self.where}"
 
 
-def target(
-    *,
-    epsilon: float | None = None,
-    delta: float | None = None,
-    rho: float | None = None,
-    mu: float | None = None,
-    advantage: float | None = None,
-    tpr: float | None = None,
-    fpr: float | None = None,
-    success: float | None = None,
-    prior: float | None = None,
-) -> Target:
-    """The one target that is given; arguments as for `sfumato.accounting.calibration`.
-
-    Raises:
-        InputError: none or several are given, one lacks its companion, or a value is outside its range.
-    """
-    limits = {"epsilon": epsilon, "rho": rho, "mu": mu, "advantage": advantage, "tpr": tpr, "success": success}
-    given = [name for name, limit in limits.items() if limit is not None]
-    if len(given) != 1:
-        what = f"got {' and '.join(given)}" if given else "got none"
-        raise InputError(f"give exactly one target, {CHOICES}; {what}")
-    (name,) = given
-    for companion, value, owner in (("delta", delta, "epsilon"), ("fpr", fpr, "tpr"), ("prior", prior, "success")):
-        if value is not None and name != owner:
-            raise InputError(f"{companion} belongs to the target {owner}, got it with {name}; leave it out")
-    match name:
-        case "epsilon":
-            non_negative(epsilon=epsilon)
-            at = _needed("epsilon", delta=delta)
-            between(0, 1, ends="()", delta=at, remedy="choose it well below 1 / population")
-            if epsilon == 0:  # the same question, which is cheaper and more precise to answer this way round
-                return Target("delta", float(at), " at epsilon 0", lambda promise: promise.delta(0.0))
-            return Target(name, _limit(epsilon), f" at delta {at:g}", lambda promise: promise.epsilon(at))
-        case "rho":
-            positive(rho=rho)
-            return Target(name, _limit(rho), "", _rho)
-        case "mu":
-            positive(mu=mu)
-            return Target(name, _limit(mu), "", lambda promise: promise.gdp().mu)
-        case "advantage":
-            between(0, 1, ends="()", advantage=advantage)
-            return Target(name, _limit(advantage), "", lambda promise: promise.advantage())
-        case "tpr":
-            at = _needed("tpr", fpr=fpr)
-            between(0, 1, ends="()", fpr=at)
-            between(0, 1, ends="()", tpr=tpr)
-            return Target(name, _limit(tpr), f" at fpr {at:g}", lambda promise: float(promise.tpr(at)), at)
-        case _:
-            at = 0.5 if prior is None else prior
-            between(0, 1, ends="()", prior=at)
-            between(0, 1, ends="()", success=success)
-            return Target(
-                name, _limit(success), f" at prior {at:g}", lambda promise: promise.bayes_success(at), max(at, 1 - at)
-            )
+_NUMBERS: dict[str, Callable[[Guarantee, float], float | None]] = {
+    "epsilon": Guarantee.epsilon,
+    "delta": Guarantee.delta,
+    "rho": lambda promise, _: promise.rho(),
+    "mu": lambda promise, _: promise.gdp().mu,
+    "advantage": lambda promise, _: promise.advantage(),
+    "tpr": lambda promise, fpr: float(promise.tpr(fpr)),
+    "success": Guarantee.bayes_success,
+}
+_KINDS = ("epsilon", "rho", "mu", "advantage", "tpr", "success")
+_CHOICES = "epsilon with delta, rho, mu, advantage, tpr with fpr, or success"
 
 
-def _limit(value: float | None) -> float:
-    assert value is not None
-    return float(value)
-
-
-def _needed(owner: str, **companion: float | None) -> float:
+def _needed(owner: str, **companion: float | None) -> None:
     ((name, value),) = companion.items()
     if value is None:
         raise InputError(f"the target {owner} needs {name} too; give both")
-    return value
-
-
-def _rho(promise: Guarantee) -> float:
-    rho = promise.rho()
-    return math.inf if rho is None else rho
 
 
 _OVERSHOOT = 1e-3  # relative: how far beyond the expected answer to look, so as to have it between two points
@@ -267,78 +282,33 @@ class Search:
 
 
 _CHEAP: tuple[Method, ...] = ("rdp", "rdp_usual_orders", "zcdp", "pure", "gaussian")
-_ROUGH_ORDERS = tuple(
-    float(a)
-    for a in (
-        1.001,
-        1.01,
-        1.05,
-        1.2,
-        1.5,
-        2,
-        3,
-        4,
-        5,
-        6,
-        8,
-        10,
-        12,
-        16,
-        20,
-        24,
-        32,
-        48,
-        64,
-        96,
-        128,
-        256,
-        512,
-        1024,
-        4096,
-    )
-)
+_ROUGH_ORDERS = (1.001, 1.01, 1.05, 1.2, 1.5, *map(float, (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 24, 32, 48, 64, 96)))
+_ROUGH_ORDERS += (128.0, 256.0, 512.0, 1024.0, 4096.0)
 _ROUGH_TOLERANCE = 1e-3  # relative width at which the search by Renyi costs ends
 
 
 def calibrate(
     make_event: Callable[[float], Event],
     *,
-    epsilon: float | None = None,
-    delta: float | None = None,
-    rho: float | None = None,
-    mu: float | None = None,
-    advantage: float | None = None,
-    tpr: float | None = None,
-    fpr: float | None = None,
-    success: float | None = None,
-    prior: float | None = None,
     adjacency: Adjacency = "add_remove",
     method: Method = "auto",
     bracket: tuple[float, float] = (0.05, 1e4),
     integer: bool = False,
     tolerance: float = 1e-6,
+    **limits: float | None,
 ) -> float:
     """The cheapest number in the bracket whose event meets exactly one target.
 
     Args:
         make_event: event for a number, for instance `lambda z: Gaussian(z).poisson(0.01) * 1000`. Its cost
             must be monotone in the number.
-        epsilon: the budget, >= 0, at `delta` in (0, 1).
-        delta: see `epsilon`.
-        rho: of zCDP, > 0. Sampling does not amplify it.
-        mu: of the Gaussian mechanism that is at most as private (`Guarantee.gdp`), > 0.
-        advantage: the most by which a test's true positive rate may exceed its false positive rate, in (0, 1).
-        tpr: the largest true positive rate that a test may reach at the false positive rate `fpr`, both in (0, 1).
-        fpr: see `tpr`.
-        success: the largest probability, in (0, 1), that an attacker who holds a unit's participation for `prior`
-            likely is right about it.
-        prior: in (0, 1), 0.5 if left out; see `success`.
         adjacency: how two neighbouring data sets differ.
         method: the accountant, as in `guarantee`.
         bracket: smallest and largest number to consider, 0 < low < high. The default suits noise multipliers.
         integer: search whole numbers (steps); the event gets an int.
         tolerance: relative width at which the search ends. The tight accountant's bounds are about 1e-4 wide, so
             a neighbour that is closer may meet the target too.
+        limits: the target, by the names of `Target`: `epsilon` with `delta`, `tpr` with `fpr`, ….
 
     Returns:
         The smallest number that meets the target where more of it costs less (noise); the largest where more
@@ -349,17 +319,7 @@ def calibrate(
     """
     if not callable(make_event):
         raise InputError(f"make_event must be a function of one number that returns an event, got {make_event!r}")
-    goal = target(
-        epsilon=epsilon,
-        delta=delta,
-        rho=rho,
-        mu=mu,
-        advantage=advantage,
-        tpr=tpr,
-        fpr=fpr,
-        success=success,
-        prior=prior,
-    )
+    goal = Target(**limits)
     positive(tolerance=tolerance)
     low, high = _ends(bracket, integer)
     _require_one_argument(make_event)

@@ -15,13 +15,14 @@ import numpy as np
 from sfumato._check import between
 from sfumato._lazy import scipy
 from sfumato._types import Adjacency
+from sfumato.accounting.accountants import Accountant
 from sfumato.accounting.events import Event, Unknown, combined_shift, terms
 from sfumato.accounting.numerics import EPS
 
 _FAR = 39.0  # standard deviations beyond which the normal density is below the smallest double
 
 
-class GaussianAccountant:
+class GaussianAccountant(Accountant):
     """The exact curve of an event that consists of plain Gaussians.
 
     Args:
@@ -38,7 +39,7 @@ class GaussianAccountant:
         mu = combined_shift(event, adjacency)
         if mu is None:
             raise Unknown('method "gaussian" is exact for plain Gaussian events only; use method="auto"')
-        self.mu = mu
+        self.mu: float = mu
         self._attained = all(single.attained(adjacency) for single, _ in terms(event))
 
     def epsilon(self, delta: float) -> float:

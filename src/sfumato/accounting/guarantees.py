@@ -10,46 +10,30 @@ never NaN; infinite where nothing can be promised.
 """
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from sfumato._check import InputError, between, non_negative, one_of
 from sfumato._types import Adjacency
-from sfumato.accounting.accountants import USUAL_ORDERS, PureAccountant, RdpAccountant, ZcdpAccountant
+from sfumato.accounting.accountants import (
+    USUAL_ORDERS,
+    Accountant,
+    NoGuarantee,
+    PureAccountant,
+    RdpAccountant,
+    ZcdpAccountant,
+)
 from sfumato.accounting.events import Event, MinSeparation, NonPrivate, Unknown, combined_shift, compose, terms
 from sfumato.accounting.gaussian_curve import GaussianAccountant
 from sfumato.accounting.pld import PldAccountant, ScheduleAccountant, many_different
 from sfumato.accounting.tradeoff import GaussianEquivalent, GaussianTradeoff, Tradeoff, TradeoffCurve
 
 Method = Literal["auto", "pld", "rdp", "rdp_usual_orders", "zcdp", "gaussian", "pure"]
-_COMPOSED = PldAccountant | ScheduleAccountant
-_TWO_SIDED = _COMPOSED | GaussianAccountant
-_SAMPLES = 500  # of a curve that is asked for point by point
 _FURTHEST = 1e100  # a shift from which on a double cannot tell Gaussian curves apart
-
-
-class Accountant(Protocol):
-    """One way to bound the cost of an event."""
-
-    method: str
-
-    def epsilon(self, delta: float) -> float: ...
-    def delta(self, epsilon: float) -> float: ...
-
-
-class NoGuarantee:
-    """The accountant of a run that promises nothing."""
-
-    method = "none"
-
-    def epsilon(self, delta: float) -> float:
-        return math.inf if delta < 1 else 0.0
-
-    def delta(self, epsilon: float) -> float:
-        return 1.0
 
 
 @dataclass(frozen=True)
@@ -103,13 +87,8 @@ class Guarantee:
         An accountant bounds the cost of the pairs from both sides. Its lower bound is one for the event only where
         the event attains its pairs.
         """
-        high = self.epsilon(delta)
-        delta, low = float(delta), 0.0
-        if all(single.attained(self.adjacency) for single, _ in terms(self.event)):
-            for accountant in self.accountants:
-                if isinstance(accountant, _TWO_SIDED):
-                    low = max(low, accountant.epsilon_interval(delta)[0])
-        return min(low, high), high
+        high, delta = self.epsilon(delta), float(delta)
+        return self._lower(high, (accountant.epsilon_interval(delta) for accountant in self.accountants)), high
 
     def delta_interval(self, epsilon: float) -> tuple[float, float]:
         """(lower, upper) bounds on the smallest delta at this epsilon; the lower one is 0 where none is known.
@@ -117,13 +96,14 @@ class Guarantee:
         Args:
             epsilon: >= 0.
         """
-        high = self.delta(epsilon)
-        low = 0.0
-        if all(single.attained(self.adjacency) for single, _ in terms(self.event)):
-            for accountant in self.accountants:
-                if isinstance(accountant, _TWO_SIDED):
-                    low = max(low, accountant.delta_interval(float(epsilon))[0])
-        return min(low, high), high
+        high, epsilon = self.delta(epsilon), float(epsilon)
+        return self._lower(high, (accountant.delta_interval(epsilon) for accountant in self.accountants)), high
+
+    def _lower(self, high: float, intervals: Iterable[tuple[float, float]]) -> float:
+        """The largest of the lower ends, at most `high`; 0 for an event that does not attain its pairs."""
+        if not all(single.attained(self.adjacency) for single, _ in terms(self.event)):
+            return 0.0
+        return min(high, max(0.0, *(low for low, _ in intervals)))
 
     def advantage(self) -> float:
         """The most by which a test's true positive rate can exceed its false positive rate."""
@@ -195,9 +175,9 @@ class Guarantee:
     def _tradeoff(self) -> Tradeoff:
         epsilons, deltas = [np.zeros(1)], [np.array([self.delta(0.0)])]
         for accountant in self.accountants:
-            if isinstance(accountant, GaussianAccountant):
+            if accountant.mu is not None:
                 return GaussianTradeoff(min(accountant.mu, _FURTHEST))
-            knots, values = accountant.curve() if isinstance(accountant, _COMPOSED) else _sampled(accountant)
+            knots, values = accountant.curve()
             epsilons.append(knots)
             deltas.append(values)
         knots, values = np.concatenate(epsilons), np.concatenate(deltas)
@@ -241,13 +221,6 @@ def _one_by_one(event: Event) -> Event:
         for part, times in terms(run):
             counts[part] = counts.get(part, 0) + times * count
     return compose(counts)
-
-
-def _sampled(accountant: Accountant) -> tuple[np.ndarray, np.ndarray]:
-    """Delta of an accountant at epsilons up to where it hardly matters any more."""
-    reach = min(accountant.epsilon(1e-15), 600.0)
-    epsilons = np.linspace(0.0, reach, _SAMPLES)
-    return epsilons, np.array([accountant.delta(epsilon) for epsilon in epsilons.tolist()])
 
 
 def _rates(fpr: float | np.ndarray) -> np.ndarray:
@@ -304,5 +277,5 @@ def _moment_accountants(event: Event, adjacency: Adjacency) -> tuple[list[Accoun
     return found, reason
 
 
-def _pld(event: Event, adjacency: Adjacency) -> PldAccountant | ScheduleAccountant:
+def _pld(event: Event, adjacency: Adjacency) -> Accountant:
     return (ScheduleAccountant if many_different(event, adjacency) else PldAccountant)(event, adjacency)

@@ -38,7 +38,7 @@ import numpy as np
 
 from sfumato._check import InputError, between, non_negative
 from sfumato._types import Adjacency
-from sfumato.accounting.accountants import RdpAccountant
+from sfumato.accounting.accountants import Accountant, RdpAccountant
 from sfumato.accounting.events import Event, Joint, Unknown, compose, terms
 from sfumato.accounting.loss.curve import Curve, crossing, profile
 from sfumato.accounting.loss.grid import TooFine
@@ -67,7 +67,7 @@ _ORDERS = tuple(float(a) for a in 1 + np.geomspace(1e-3, 1, 16)) + tuple(
 Parts = list[tuple[Pair, int]]
 
 
-class PldAccountant:
+class PldAccountant(Accountant):
     """Two-sided bounds for an event.
 
     Args:
@@ -424,7 +424,7 @@ _FEW_ORDERS = np.array([2.0, 4.0, 8.0, 16.0, 32.0, 64.0])
 _DELTA = 1e-6  # at which the order is the best one; any delta gives bounds
 
 
-class ScheduleAccountant:
+class ScheduleAccountant(Accountant):
     """Two-sided bounds for a composition of many different events.
 
     Args:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 
 from sfumato import accounting as acc
 from sfumato._check import InputError, between, non_negative, positive, whole
@@ -23,7 +23,7 @@ from sfumato._files import read_json
 from sfumato._rounding import rounded_down, rounded_up
 from sfumato._types import Adjacency
 from sfumato.accounting import Event, Poisson, WithoutReplacement, terms
-from sfumato.accounting.calibration import target
+from sfumato.accounting.calibration import Target
 from sfumato.accounting.extrapolation import CorrelatedName, crossings
 from sfumato.accounting.guarantees import Guarantee, Method
 from sfumato.accounting.strategies import BandedToeplitz, BinaryTree, Strategy
@@ -202,9 +202,6 @@ COMPARED: tuple[Method, ...] = ("rdp_usual_orders",)
 """Those that are there for comparison, and are never the tightest."""
 
 
-_TWO_SIDED: tuple[Method, ...] = ("pld", "gaussian")  # whose lower bound costs next to nothing
-
-
 _FPR = 0.01
 
 
@@ -227,8 +224,7 @@ class Cost:
 def cost_by(event: acc.Event, adjacency: Adjacency, delta: float, method: Method) -> Cost:
     try:
         promise = acc.guarantee(event, adjacency=adjacency, method=method)
-        high = promise.epsilon(delta)
-        low = promise.epsilon_interval(delta)[0] if method in _TWO_SIDED else 0.0
+        low, high = promise.epsilon_interval(delta)
     except InputError as error:
         return Cost(method, reason=str(error))
     return Cost(method, low if low > 0 or high == 0 else None, high)
@@ -466,16 +462,6 @@ _OPEN = {
 }
 
 
-class _Limits(TypedDict, total=False):
-    epsilon: float
-    delta: float
-    rho: float
-    mu: float
-    advantage: float
-    tpr: float
-    fpr: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class CalibrateOptions(BatchOptions):
     """One target, and two of the three numbers of a run (or batches of examples); the third is searched.
@@ -518,7 +504,7 @@ def calibrate(argv: Sequence[str]) -> int:
     options = parse(CalibrateOptions, argv, command="calibrate", about=about)
     given = _given(options)
     limits, delta, fpr = _limits(options)
-    goal = target(**limits)
+    goal = Target(**limits)
     open_names = [name for name, value in given.items() if value is None]
     if len(open_names) != 1:
         raise InputError(
@@ -557,12 +543,12 @@ def calibrate(argv: Sequence[str]) -> int:
     return 0
 
 
-def _limits(options: CalibrateOptions) -> tuple[_Limits, ChosenDelta, float]:
+def _limits(options: CalibrateOptions) -> tuple[dict[str, Any], ChosenDelta, float]:
     """The target as the library takes it, and where epsilon and tpr are read."""
     delta = chosen_delta(options.delta, options.examples)
     fpr = _FPR if options.fpr is None else options.fpr
     between(0, 1, ends="()", fpr=fpr)
-    choices: dict[str, _Limits] = {}
+    choices: dict[str, dict[str, float]] = {}
     if options.epsilon is not None:
         choices["--epsilon"] = {"epsilon": options.epsilon, "delta": delta.value}
     if options.rho is not None:
