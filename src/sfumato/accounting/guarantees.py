@@ -12,19 +12,18 @@ never NaN; infinite where nothing can be promised.
 import math
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal, Protocol, get_args
+from typing import Protocol, get_args
 
 import numpy as np
 
 from sfumato._check import InputError, between, non_negative, one_of
-from sfumato._types import Adjacency
+from sfumato._types import Adjacency, Method
 from sfumato.accounting.accountants import USUAL_ORDERS, PureAccountant, RdpAccountant, ZcdpAccountant
 from sfumato.accounting.events import Event, MinSeparation, NonPrivate, Unknown, combined_shift, compose, terms
 from sfumato.accounting.gaussian_curve import GaussianAccountant
 from sfumato.accounting.pld import PldAccountant, ScheduleAccountant, many_different
 from sfumato.accounting.tradeoff import GaussianEquivalent, GaussianTradeoff, Tradeoff, TradeoffCurve
 
-Method = Literal["auto", "pld", "rdp", "rdp_usual_orders", "zcdp", "gaussian", "pure"]
 _COMPOSED = PldAccountant | ScheduleAccountant
 _TWO_SIDED = _COMPOSED | GaussianAccountant
 _SAMPLES = 500  # of a curve that is asked for point by point

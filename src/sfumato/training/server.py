@@ -58,6 +58,7 @@ from torch import Tensor, nn
 
 from sfumato import _check
 from sfumato._check import LARGEST_SINGLE, InputError
+from sfumato._types import OptimizerName
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +160,6 @@ class Yogi(torch.optim.Optimizer):
         return loss
 
 
-OptimizerName = Literal["sgd", "adam", "adamw", "nadam", "adagrad", "rmsprop", "yogi"]
 _CORRECTED = ("adam", "adamw", "nadam")
 """Those that divide the rate of their first step by 1 - momentum, which has to stay a number of single precision."""
 
