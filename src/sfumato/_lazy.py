@@ -38,12 +38,13 @@ class _Late:
 
 
 if TYPE_CHECKING:
+    import pyarrow
     import scipy
     import torch
 else:
-    scipy, torch = _Late("scipy"), _Late("torch")
+    pyarrow, scipy, torch = _Late("pyarrow"), _Late("scipy"), _Late("torch")
 
-__all__ = ["lazily", "scipy", "torch"]
+__all__ = ["lazily", "pyarrow", "scipy", "torch"]
 
 
 def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:

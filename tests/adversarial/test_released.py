@@ -270,7 +270,7 @@ def _texts(folder: Path, own: bool) -> Words:
     rows += [f"{OWN},{'a text that is far longer than any other one ' * 5}"] * own
     (folder / "texts.csv").write_text("label,text\n" + "\n".join(rows) + "\n")
     words = ["dpsgd", "--data", folder / "texts.csv", "--model", "bilstm", "--model-options", "hidden=4"]
-    words += ["--vocabulary", 50, "--length", 8, "--test-share", 0, "--steps", 1, "--client.batch-size", 8]
+    words += ["--vocabulary", 50, "--length", 8, "--test-share", 0, "--steps", 1, "--cohort", 8]
     return [*words, "--epsilon", 20, "--delta", 1e-3, "--population", 25]
 
 
@@ -290,7 +290,7 @@ def _records(folder: Path, own: bool) -> Words:
     rows += [f"q,0,2.5,{OWN}", f"q,3,1.5,{OWN}"] * own
     (folder / "visits.csv").write_text("\n".join(["id,day,bili,kind", *rows]) + "\n")
     words = ["ehr", "fit", "--data", folder / "visits.csv", "--epsilon", 8, "--horizon", 10, "--max-visits", 3]
-    words += ["--holdout-share", 0, "--epochs", 1, "--client.batch-size", 8, "--gan-steps", 1, "--critic-steps", 1]
+    words += ["--holdout-share", 0, "--epochs", 1, "--batch-size", 8, "--gan-steps", 1, "--critic-steps", 1]
     return [*words, "--gan-batch-size", 8, "--hidden", 4, "--latent", 4, "--calibrated-on", 20, "--delta", 1e-3]
 
 
@@ -313,7 +313,7 @@ def _schema(folder: Path) -> Words:
     return ["--schema", folder / "schema.yaml"]
 
 
-_STEP = ("--steps", 1, "--client.batch-size", 8, "--delta", 1e-3, "--population", 25)
+_STEP = ("--steps", 1, "--cohort", 8, "--delta", 1e-3, "--population", 25)
 
 SYSTEMS = {
     "fedavg": System(_federated("fedavg"), _class_names),

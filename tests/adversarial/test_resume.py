@@ -68,7 +68,7 @@ def stopping(steps: int) -> Callable[[Any], torch.optim.Optimizer]:
 
 
 def go(out: Path, plan: Any, records: Any, *, dies: bool, model: nn.Module, **options: Any) -> None:
-    common = {"out": out, "server.name": stopping(2 if dies else 9), "resume": not dies, **options}
+    common = {"out": out, "optimizer": stopping(2 if dies else 9), "resume": not dies, **options}
     if dies:
         with pytest.raises(Stopped):
             fit_plan(plan, model, records, **common)

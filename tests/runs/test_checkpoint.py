@@ -177,7 +177,8 @@ def test_names_that_would_steer_a_terminal_are_shown_and_not_sent(finished: Path
     folder = tmp_path / f"run{steering}"
     finished.rename(folder)
     (folder / plan.name).write_text((folder / plan.name).read_text().replace("sums", f"s{steering}"))
-    from sfumato.accounting import Gaussian, Ledger
+    from sfumato.accounting import Gaussian
+    from sfumato.ledger import Ledger
 
     with Ledger.open(tmp_path / "noted.jsonl") as ledger:
         ledger.append(Gaussian(1.0), phase=f"phase{steering}")

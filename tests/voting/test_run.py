@@ -295,7 +295,7 @@ def test_attributes_are_voted_on_with_a_bounded_weight():
 
 
 def test_a_budget_that_the_vote_exceeds_refuses_it_before_anybody_is_asked():
-    from sfumato.accounting import Budget, BudgetExceeded
+    from sfumato.ledger import Budget, BudgetExceeded
 
     tally = Counting()
     with pytest.raises(BudgetExceeded):

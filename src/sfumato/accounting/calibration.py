@@ -44,10 +44,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sfumato._check import InputError, between, non_negative, positive
-from sfumato._types import Adjacency
+from sfumato._types import Adjacency, Method
 from sfumato.accounting.accountants import RdpAccountant
 from sfumato.accounting.events import Event, Unknown
-from sfumato.accounting.guarantees import Guarantee, Method, guarantee
+from sfumato.accounting.guarantees import Guarantee, guarantee
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,16 +25,15 @@ import itertools
 import math
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, TypeVar, get_args
 
 from sfumato._check import InputError, one_of, positive, whole
+from sfumato._types import CorrelatedName, Method
 from sfumato.accounting.events import Event, Gaussian
 from sfumato.accounting.events.sensitivity import Participation
-from sfumato.accounting.guarantees import Guarantee, Method, guarantee
+from sfumato.accounting.guarantees import Guarantee, guarantee
 from sfumato.accounting.strategies import BinaryTree, Independent
 from sfumato.accounting.strategy_search import by_name
-
-CorrelatedName = Literal["tree", "banded", "blt", "bisr"]
 
 
 @dataclass(frozen=True, kw_only=True)

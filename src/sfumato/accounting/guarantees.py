@@ -13,12 +13,12 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal, get_args
+from typing import get_args
 
 import numpy as np
 
 from sfumato._check import InputError, between, non_negative, one_of
-from sfumato._types import Adjacency
+from sfumato._types import Adjacency, Method
 from sfumato.accounting.accountants import (
     USUAL_ORDERS,
     Accountant,
@@ -32,7 +32,6 @@ from sfumato.accounting.gaussian_curve import GaussianAccountant
 from sfumato.accounting.pld import PldAccountant, ScheduleAccountant, many_different
 from sfumato.accounting.tradeoff import GaussianEquivalent, GaussianTradeoff, Tradeoff, TradeoffCurve
 
-Method = Literal["auto", "pld", "rdp", "rdp_usual_orders", "zcdp", "gaussian", "pure"]
 _FURTHEST = 1e100  # a shift from which on a double cannot tell Gaussian curves apart
 
 

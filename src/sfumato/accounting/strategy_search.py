@@ -13,12 +13,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Literal, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
 import numpy as np
 
 from sfumato._check import InputError, between, one_of, whole
 from sfumato._lazy import scipy
+from sfumato._types import MatrixName
 from sfumato.accounting.events.sensitivity import Participation
 from sfumato.accounting.numerics import dot
 from sfumato.accounting.strategies import (
@@ -497,7 +498,6 @@ def _between(low: int, high: int, ratio: float) -> list[int]:
     return found
 
 
-MatrixName = Literal["banded", "blt", "bisr", "square_root", "gaussian"]
 DEFAULT_BANDS = 16
 _BUFFERS = 4
 

@@ -10,31 +10,29 @@ An event in words, for tables: what was released, on which sample.
 '1 × noisy vote (noise std 2, level agent)'
 """
 
+from __future__ import annotations
+
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
+from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from sfumato import accounting as acc
 from sfumato._check import InputError, between, non_negative, positive, whole
 from sfumato._files import read_json
 from sfumato._rounding import rounded_down, rounded_up
-from sfumato._types import Adjacency
-from sfumato.accounting import Event, Poisson, WithoutReplacement, terms
-from sfumato.accounting.calibration import Target
-from sfumato.accounting.extrapolation import CorrelatedName, crossings
-from sfumato.accounting.guarantees import Guarantee, Method
-from sfumato.accounting.strategies import BandedToeplitz, BinaryTree, Strategy
-from sfumato.accounting.strategy_search import MatrixName, by_name
-from sfumato.cli.console import SettingsError, number, say, say_json, table
-from sfumato.cli.parse import CommonOptions, parse
-from sfumato.report.plots import save
-from sfumato.statement.verdict import DEFAULT, default_delta, percent
+from sfumato._types import Adjacency, CorrelatedName, MatrixName, Method
+from sfumato.cli.console import Answer, SettingsError, Table, number
+from sfumato.cli.parse import CommonOptions
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+    from sfumato.accounting.guarantees import Guarantee
+    from sfumato.accounting.strategies import BandedToeplitz, Strategy
 
 
 _LONG = 60  # characters of one value
@@ -43,17 +41,17 @@ _LONG = 60  # characters of one value
 _MOST = 4  # numbers of one value that are shown
 
 
-def in_words(event: Event) -> str:
+def in_words(event: acc.Event) -> str:
     """Every single event with its count; "nothing" for none."""
-    parts = [f"{count:,} × {single_in_words(single)}" for single, count in terms(event)]
+    parts = [f"{count:,} × {single_in_words(single)}" for single, count in acc.terms(event)]
     return " + ".join(parts) or "nothing"
 
 
-def single_in_words(event: Event) -> str:
+def single_in_words(event: acc.Event) -> str:
     """One single event, without its count."""
-    if isinstance(event, Poisson):
+    if isinstance(event, acc.Poisson):
         return f"{single_in_words(event.event)}, Poisson sample {event.sampling_rate:g}"
-    if isinstance(event, WithoutReplacement):
+    if isinstance(event, acc.WithoutReplacement):
         return f"{single_in_words(event.event)}, {event.sample_size:,} of {event.population:,}"
     values = [(field.name, getattr(event, field.name)) for field in fields(event)]  # pyright: ignore[reportArgumentType]
     inside = ", ".join(f"{name.replace('_', ' ')} {_value(value)}" for name, value in values if value not in ("", None))
@@ -62,7 +60,7 @@ def single_in_words(event: Event) -> str:
 
 
 def _value(value: Any) -> str:
-    if isinstance(value, Event):
+    if isinstance(value, acc.Event):
         return in_words(value)
     if isinstance(value, float):
         return f"{value:.6g}"
@@ -178,6 +176,8 @@ def chosen_delta(given: float | None, population: int | None) -> ChosenDelta:
         given: in (0, 1); None for the usual one.
         population: of the units, or None where it is not known.
     """
+    from sfumato.statement.verdict import DEFAULT, default_delta
+
     if given is not None:
         between(0, 1, ends="()", delta=given, remedy=REMEDY)
         return ChosenDelta(given)
@@ -202,6 +202,9 @@ COMPARED: tuple[Method, ...] = ("rdp_usual_orders",)
 """Those that are there for comparison, and are never the tightest."""
 
 
+_TWO_SIDED: tuple[Method, ...] = ("pld", "gaussian")  # whose lower bound costs next to nothing
+
+
 _FPR = 0.01
 
 
@@ -224,7 +227,8 @@ class Cost:
 def cost_by(event: acc.Event, adjacency: Adjacency, delta: float, method: Method) -> Cost:
     try:
         promise = acc.guarantee(event, adjacency=adjacency, method=method)
-        low, high = promise.epsilon_interval(delta)
+        high = promise.epsilon(delta)
+        low = promise.epsilon_interval(delta)[0] if method in _TWO_SIDED else 0.0
     except InputError as error:
         return Cost(method, reason=str(error))
     return Cost(method, low if low > 0 or high == 0 else None, high)
@@ -253,7 +257,7 @@ def by_method(costs: Sequence[Cost]) -> dict[str, Any]:
     }
 
 
-def show(costs: Sequence[Cost], best: Guarantee, delta: ChosenDelta, told: dict[str, float]) -> None:
+def shown(costs: Sequence[Cost], best: Guarantee, delta: ChosenDelta, told: dict[str, float]) -> Iterator[str | Table]:
     """The accountants' table, the best of them, and what an attack can do.
 
     Args:
@@ -262,6 +266,7 @@ def show(costs: Sequence[Cost], best: Guarantee, delta: ChosenDelta, told: dict[
         delta: where epsilon is read.
         told: by `attack`.
     """
+    from sfumato.statement.verdict import percent
 
     def cell(value: float | None) -> str:
         return "-" if value is None else number(value)
@@ -269,21 +274,21 @@ def show(costs: Sequence[Cost], best: Guarantee, delta: ChosenDelta, told: dict[
     some = [cost for cost in costs if cost.upper is not None and math.isfinite(cost.upper)]
     rows = [[cost.method, cell(cost.lower), cell(cost.upper)] for cost in some]
     if rows:
-        table(["method", "lower", f"epsilon at delta {delta.value:.4g}"], rows)
-        say()
+        yield Table(["method", "lower", f"epsilon at delta {delta.value:.4g}"], rows)
+        yield ""
     epsilon, rho = best.epsilon(delta.value), best.rho() if rho_name(best) == "rho" else None
-    say(f"best: epsilon {number(epsilon)}" + ("" if rho is None else f"; rho {rho:.4g} (zCDP)"))
+    yield f"best: epsilon {number(epsilon)}" + ("" if rho is None else f"; rho {rho:.4g} (zCDP)")
     if math.isinf(told["mu"]):
-        say(f"an attack can be right about one unit with an advantage of {told['advantage']:.3g}")
+        yield f"an attack can be right about one unit with an advantage of {told['advantage']:.3g}"
     else:
-        say(f"no easier to attack than one Gaussian sum with mu = {told['mu']:.4g} (Gaussian DP)")
-        say(
+        yield f"no easier to attack than one Gaussian sum with mu = {told['mu']:.4g} (Gaussian DP)"
+        yield (
             f"an attack with a false positive rate of {percent(_FPR)} finds at most "
             f"{percent(told['tpr_at_1_percent_fpr'])} of those that took part; its advantage is at most "
             f"{told['advantage']:.3g} (by the whole trade-off curve)"
         )
     if delta.note:
-        say(delta.note)
+        yield delta.note
 
 
 # `sfumato account tree` and `sfumato account matrix`: what a run whose rounds share noise costs each unit.
@@ -330,7 +335,7 @@ class StreamOptions(CommonOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class TreeOptions(StreamOptions):
-    """Tree aggregation.
+    """What a run with tree noise (DP-FTRL) costs each unit, without any amplification by sampling.
 
     Attributes:
         restart_every: rounds of a tree; then a new one begins.
@@ -345,7 +350,7 @@ class TreeOptions(StreamOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MatrixOptions(StreamOptions):
-    """Matrix mechanisms.
+    """What a run with noise by a matrix costs each unit, without any amplification by sampling.
 
     Attributes:
         strategy: banded, blt (buffered Toeplitz), bisr (banded inverse square root), square_root, or gaussian
@@ -367,16 +372,19 @@ class MatrixOptions(StreamOptions):
     unit_columns: bool = False
 
 
-def account_tree(argv: Sequence[str]) -> int:
-    about = "What a run with tree noise (DP-FTRL) costs each unit, without any amplification by sampling."
-    options = parse(TreeOptions, argv, command="account tree", about=about)
+def account_tree(options: TreeOptions) -> Answer:
+    """Account the tree."""
+    from sfumato.accounting.strategies import BinaryTree
+
     tree = BinaryTree(options.estimator, options.restart_every, options.completion)
-    return _tell(tree, options, f"tree noise, {options.estimator} estimator")
+    return _accounted(tree, options, f"tree noise, {options.estimator} estimator")
 
 
-def account_matrix(argv: Sequence[str]) -> int:
-    about = "What a run with noise by a matrix costs each unit, without any amplification by sampling."
-    options = parse(MatrixOptions, argv, command="account matrix", about=about)
+def account_matrix(options: MatrixOptions) -> Answer:
+    """Find the matrix and account it."""
+    from sfumato.accounting.strategies import BandedToeplitz
+    from sfumato.accounting.strategy_search import by_name
+
     strategy = by_name(
         options.strategy,
         options.limits(),
@@ -390,10 +398,10 @@ def account_matrix(argv: Sequence[str]) -> int:
         raise InputError(f"--unit-columns is for --strategy banded, got {options.strategy}; leave it out")
     if options.strategy == "banded" and isinstance(strategy, BandedToeplitz):
         strategy, other = _in_both_ways(strategy, options)
-    return _tell(strategy, options, f"{options.strategy} noise", other)
+    return _accounted(strategy, options, f"{options.strategy} noise", other)
 
 
-def _in_both_ways(strategy: BandedToeplitz, options: MatrixOptions) -> tuple[Strategy, "_Other | None"]:
+def _in_both_ways(strategy: BandedToeplitz, options: MatrixOptions) -> tuple[Strategy, _Other | None]:
     """The strategy that was asked for, and the one with or without columns of norm 1 that was not."""
     limits = options.limits()
     if options.unit_columns:
@@ -419,7 +427,7 @@ class _Other:
     strategy: Strategy
 
 
-def _tell(strategy: Strategy, options: StreamOptions, what: str, other: _Other | None = None) -> int:
+def _accounted(strategy: Strategy, options: StreamOptions, what: str, other: _Other | None = None) -> Answer:
     limits = options.limits()
     delta = chosen_delta(options.delta, options.population)
     event = strategy.event(options.noise_multiplier, limits)
@@ -432,24 +440,20 @@ def _tell(strategy: Strategy, options: StreamOptions, what: str, other: _Other |
     if other is not None:
         there = acc.guarantee(other.strategy.event(options.noise_multiplier, limits), adjacency=options.adjacency)
         others[f"epsilon_{other.name}"] = there.epsilon(delta.value)
-    if options.json:
-        about = {"delta": delta.value, "adjacency": options.adjacency, "event": event.to_json()}
-        errors = {"squared_sensitivity": squared, "prefix_error_mean": mean, "prefix_error_max": worst}
-        say_json(
-            {"epsilon": best.epsilon(delta.value), "rho": best.rho()}
-            | {**others, **errors, **told, **about, **by_method(costs)}
-        )
-        return 0
+    about = {"delta": delta.value, "adjacency": options.adjacency, "event": event.to_json()}
+    errors = {"squared_sensitivity": squared, "prefix_error_mean": mean, "prefix_error_max": worst}
+    cost = {"epsilon": best.epsilon(delta.value), "rho": best.rho()}
     most = "1 round" if limits.most == 1 else f"{limits.most} rounds, {limits.min_separation} or more between two"
-    say(f"taken to be: {limits.rounds:,} rounds with {what}; one unit in at most {most}\n")
-    show(costs, best, delta, told)
-    if other is not None:
-        say(f"{other.words}: epsilon {number(others[f'epsilon_{other.name}'])}")
-    say(
+    above = [f"taken to be: {limits.rounds:,} rounds with {what}; one unit in at most {most}\n"]
+    below = [] if other is None else [f"{other.words}: epsilon {number(others[f'epsilon_{other.name}'])}"]
+    below.append(
         f"sensitivity: S^2 = {number(squared)} squared clip norms; error of prefix sums: {number(mean)} clip norms on "
         f"average (root mean square), {number(worst)} at most"
     )
-    return 0
+    return Answer(
+        {**cost, **others, **errors, **told, **about, **by_method(costs)},
+        chain(above, shown(costs, best, delta, told), below),
+    )
 
 
 # `sfumato calibrate`: the one number of a run that is left open, so that the run meets a target.
@@ -462,9 +466,20 @@ _OPEN = {
 }
 
 
+class _Limits(TypedDict, total=False):
+    epsilon: float
+    delta: float
+    rho: float
+    mu: float
+    advantage: float
+    tpr: float
+    fpr: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class CalibrateOptions(BatchOptions):
-    """One target, and two of the three numbers of a run (or batches of examples); the third is searched.
+    """The noise, the steps or the sampling rate that meet a target: give two of the three (--examples and --batch-size
+    are a sampling rate, --epochs are steps), and one target (--epsilon, --rho, --mu, --advantage or --tpr).
 
     Attributes:
         epsilon: target: the budget of the whole run, >= 0, at --delta.
@@ -495,13 +510,10 @@ class CalibrateOptions(BatchOptions):
     adjacency: Adjacency = "add_remove"
 
 
-def calibrate(argv: Sequence[str]) -> int:
-    about = (
-        "The noise, the steps or the sampling rate that meet a target: give two of the three (--examples and "
-        "--batch-size are a sampling rate, --epochs are steps), and one target (--epsilon, --rho, --mu, --advantage or "
-        "--tpr)."
-    )
-    options = parse(CalibrateOptions, argv, command="calibrate", about=about)
+def calibrate(options: CalibrateOptions) -> Answer:
+    """Search the number that is left open."""
+    from sfumato.accounting.calibration import Target
+
     given = _given(options)
     limits, delta, fpr = _limits(options)
     goal = Target(**limits)
@@ -527,28 +539,27 @@ def calibrate(argv: Sequence[str]) -> int:
         "advantage": promise.advantage(),
         "tpr": float(promise.tpr(fpr)),
     }
-    if options.json:
-        run = {} if options.examples is None else {known: given[known] for known in ("sampling_rate", "steps")}
-        say_json({**run, name: found, **reached, "delta": delta.value, "fpr": fpr, "adjacency": options.adjacency})
-        return 0
-    say(f"{name} {found}: {goal.name} {goal.read(promise):.4g}{goal.where} ({options.adjacency})")
+    run = {} if options.examples is None else {known: given[known] for known in ("sampling_rate", "steps")}
     run_of = {**given, name: found}
-    say(options.in_words(float(run_of["sampling_rate"] or 0), int(run_of["steps"] or 0)))
-    say()
     where = {"epsilon": f" at delta {delta.value:.4g}", "tpr": f" at fpr {fpr:g}"}
     rows = [[f"{what.replace('_', ' ')}{where.get(what, '')}", _shown(value)] for what, value in reached.items()]
-    table(["what it amounts to", "at most"], rows)
-    if delta.note:
-        say(f"\n{delta.note}")
-    return 0
+    lines = [
+        f"{name} {found}: {goal.name} {goal.read(promise):.4g}{goal.where} ({options.adjacency})",
+        options.in_words(float(run_of["sampling_rate"] or 0), int(run_of["steps"] or 0)),
+        "",
+        Table(["what it amounts to", "at most"], rows),
+        *([f"\n{delta.note}"] if delta.note else []),
+    ]
+    data = {**run, name: found, **reached, "delta": delta.value, "fpr": fpr, "adjacency": options.adjacency}
+    return Answer(data, lines)
 
 
-def _limits(options: CalibrateOptions) -> tuple[dict[str, Any], ChosenDelta, float]:
+def _limits(options: CalibrateOptions) -> tuple[dict[str, Any], float | None, float | None]:
     """The target as the library takes it, and where epsilon and tpr are read."""
     delta = chosen_delta(options.delta, options.examples)
     fpr = _FPR if options.fpr is None else options.fpr
     between(0, 1, ends="()", fpr=fpr)
-    choices: dict[str, dict[str, float]] = {}
+    choices: dict[str, _Limits] = {}
     if options.epsilon is not None:
         choices["--epsilon"] = {"epsilon": options.epsilon, "delta": delta.value}
     if options.rho is not None:
@@ -700,6 +711,8 @@ def draw(curve: Sequence[Point], path: Path, title: str) -> None:
     Raises:
         InputError: there is no finite epsilon to draw.
     """
+    from sfumato.report.plots import save
+
     if not any(_finite(point, name) for point in curve for name in LOOKS):
         raise InputError("nothing to draw: no accountant gives an epsilon between 0 and infinity for this event")
 
@@ -712,7 +725,7 @@ def draw(curve: Sequence[Point], path: Path, title: str) -> None:
     save(path, (7.0, 4.4), fill)
 
 
-def lines(axes: "Axes", curve: Sequence[Point], looks: Mapping[Any, Look]) -> None:
+def lines(axes: Axes, curve: Sequence[Point], looks: Mapping[Any, Look]) -> None:
     """Draw the upper bounds, and the room down to the lower one where connecting the dots gives it.
 
     Args:
@@ -734,7 +747,7 @@ def lines(axes: "Axes", curve: Sequence[Point], looks: Mapping[Any, Look]) -> No
     axes.set_ylabel("ε")
 
 
-def plain(axes: "Axes") -> None:
+def plain(axes: Axes) -> None:
     """Logarithmic axes with short numbers, a light grid, no frame."""
     axes.set_xscale("log")
     axes.set_yscale("log")
@@ -760,7 +773,7 @@ def _finite(point: Point, name: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class AccountOptions(BatchOptions):
-    """What ran.
+    """What a run costs each unit.
 
     Attributes:
         noise_multiplier: std of the noise divided by the most that one unit can move the sum; 0 for no noise.
@@ -787,8 +800,8 @@ class AccountOptions(BatchOptions):
     plot: Path | None = None
 
 
-def account(argv: Sequence[str]) -> int:
-    options = parse(AccountOptions, argv, command="account", about="What a run costs each unit.")
+def account(options: AccountOptions) -> Answer:
+    """Account what ran, and draw it."""
     whole(examples_per_user=options.examples_per_user)
     rate, steps = _rate_and_steps(options)
     delta = chosen_delta(options.delta, options.population if options.examples is None else options.examples)
@@ -806,26 +819,21 @@ def account(argv: Sequence[str]) -> int:
         bounds = {cost.method: (cost.lower or 0.0, cost.upper) for cost in costs if cost.upper is not None}
         curve = points(one, delta.value, options.adjacency, Point(steps, bounds))
         draw(curve, options.plot, _title(options, rate, delta.value))
-    if options.json:
-        about = {"delta": delta.value, "adjacency": options.adjacency, "event": event.to_json()}
-        drawn = {"plot": options.plot, "curve": [point.to_json() for point in curve]} if curve else {}
-        other = {} if shuffled is None else {"shuffled": shuffled}
-        if options.examples is not None:
-            other |= {"sampling_rate": rate, "steps": steps}
-        epsilon = best.epsilon(delta.value)
-        about |= {rho_name(best): best.rho()}
-        say_json({"epsilon": epsilon, **told, **about, **other, **by_method(costs), **drawn})
-        return 0
-    say(f"{_taken_to_be(options, rate, steps)}\n")
-    show(costs, best, delta, told)
-    if options.plot is not None:
-        say(f"plot: {options.plot}")
+    data = {"epsilon": best.epsilon(delta.value), **told, "delta": delta.value, "adjacency": options.adjacency}
+    data |= {"event": event.to_json(), rho_name(best): best.rho(), **by_method(costs)}
+    above, below = [f"{_taken_to_be(options, rate, steps)}\n"], list[str]()
+    if options.examples is not None:
+        data |= {"sampling_rate": rate, "steps": steps}
+    if curve:
+        data |= {"plot": options.plot, "curve": [point.to_json() for point in curve]}
+        below.append(f"plot: {options.plot}")
     if shuffled is not None:
-        say(
+        data["shuffled"] = shuffled
+        below.append(
             f"shuffled batches instead, accounted without amplification ({shuffled['adjacency']}): "
             f"epsilon {number(float(shuffled['epsilon']))}"
         )
-    return 0
+    return Answer(data, chain(above, shown(costs, best, delta, told), below))
 
 
 def _rate_and_steps(options: AccountOptions) -> tuple[float, int]:
@@ -926,7 +934,9 @@ _ONE_USER = tuple(method for method in _SAMPLED if method != "rdp_usual_orders")
 
 @dataclass(frozen=True, kw_only=True)
 class ExtrapolateOptions(CommonOptions):
-    """A run that was tuned, and the larger ones to ask about. The defaults are the EMNIST run of Xu et al. (2022).
+    """Privacy against computation: epsilon when a tuned run gets more clients a round, on more people.
+
+    The run that was tuned, and the larger ones to ask about. The defaults are the EMNIST run of Xu et al. (2022).
 
     Attributes:
         noise_multiplier: z, std of the noise divided by the clip norm, of the run that was tuned.
@@ -952,9 +962,10 @@ class ExtrapolateOptions(CommonOptions):
     figure: Path | None = None
 
 
-def extrapolate(argv: Sequence[str]) -> int:
-    about = "Privacy against computation: epsilon when a tuned run gets more clients a round, on more people."
-    options = parse(ExtrapolateOptions, argv, command="extrapolate", about=about)
+def extrapolate(options: ExtrapolateOptions) -> Answer:
+    """Ask about the larger runs."""
+    from sfumato.accounting.extrapolation import crossings
+
     for population in options.populations:
         whole(population=population)
     if not options.populations or not options.multipliers:
@@ -973,15 +984,10 @@ def extrapolate(argv: Sequence[str]) -> int:
     met = crossings(rows)
     if options.figure is not None:
         _draw(rows, options.figure)
-    if options.json:
-        told = [{"population": people, "noise": noise, "users_per_round": users} for people, noise, users in met]
-        say_json({"rows": [row.to_json() for row in rows], "crossings": told, "figure": options.figure})
-        return 0
-    _show(rows)
-    _show_crossings(rows, met)
-    if options.figure is not None:
-        say(f"figure: {options.figure}")
-    return 0
+    crossed = [{"population": people, "noise": noise, "users_per_round": users} for people, noise, users in met]
+    data = {"rows": [row.to_json() for row in rows], "crossings": crossed, "figure": options.figure}
+    below = [] if options.figure is None else [f"figure: {options.figure}"]
+    return Answer(data, chain(_tables(rows), _crossings(rows, met), below))
 
 
 def _draw(rows: Sequence[acc.ExtrapolationRow], path: Path) -> None:
@@ -994,8 +1000,8 @@ def _draw(rows: Sequence[acc.ExtrapolationRow], path: Path) -> None:
     extrapolation_figure(rows, path)
 
 
-def _show(rows: Sequence[acc.ExtrapolationRow]) -> None:
-    _table(
+def _tables(rows: Sequence[acc.ExtrapolationRow]) -> Iterator[str | Table]:
+    yield _table(
         rows,
         {
             "users a round": lambda row: f"{row.users_per_round:g}",
@@ -1004,23 +1010,23 @@ def _show(rows: Sequence[acc.ExtrapolationRow]) -> None:
             "delta": lambda row: f"{row.delta:.3g}",
         },
     )
-    say("\nepsilon of one user, by method" + (" and for correlated noise" if rows[0].epsilon_correlated else ""))
+    yield "\nepsilon of one user, by method" + (" and for correlated noise" if rows[0].epsilon_correlated else "")
     sampled = {name: partial(_epsilon, kind="epsilon_user", name=name) for name in _ONE_USER}
     correlated = {name: partial(_epsilon, kind="epsilon_correlated", name=name) for name in rows[0].epsilon_correlated}
-    _table(rows, sampled | correlated)
-    say("\nepsilon of a virtual client, by method")
-    _table(rows, {name: partial(_epsilon, kind="epsilon", name=name) for name in _SAMPLED})
-    say(
+    yield _table(rows, sampled | correlated)
+    yield "\nepsilon of a virtual client, by method"
+    yield _table(rows, {name: partial(_epsilon, kind="epsilon", name=name) for name in _SAMPLED})
+    yield (
         "\nThe paper's convention is the virtual client: there, neighbours differ in a whole virtual client, and one "
         "user inside a group can move the sum twice as far. Published figures by RDP are those of rdp_usual_orders; "
         "rdp takes more orders and is never larger."
     )
 
 
-def _table(rows: Sequence[acc.ExtrapolationRow], columns: Mapping[str, Callable[[acc.ExtrapolationRow], str]]) -> None:
+def _table(rows: Sequence[acc.ExtrapolationRow], columns: Mapping[str, Callable[[acc.ExtrapolationRow], str]]) -> Table:
     """One of several narrow tables, as all columns in one do not fit into a terminal."""
     lines = [[f"{row.population:,}", f"{row.multiplier:g}", *(cell(row) for cell in columns.values())] for row in rows]
-    table(["people", "c", *columns], lines)
+    return Table(["people", "c", *columns], lines)
 
 
 def _epsilon(row: acc.ExtrapolationRow, *, kind: str, name: str) -> str:
@@ -1028,14 +1034,14 @@ def _epsilon(row: acc.ExtrapolationRow, *, kind: str, name: str) -> str:
     return "infinite" if math.isinf(value) else f"{value:.4g}"
 
 
-def _show_crossings(rows: Sequence[acc.ExtrapolationRow], met: Sequence[tuple[int, str, float]]) -> None:
+def _crossings(rows: Sequence[acc.ExtrapolationRow], met: Sequence[tuple[int, str, float]]) -> Iterator[str]:
     if not rows[0].epsilon_correlated:
         return
-    say(
+    yield (
         "\nCorrelated noise (DP-FTRL) has the same error of prefix sums, assumes no sampling, and covers a user who "
         "contributes or contributes nothing; users take part as rarely as the population allows."
     )
     for population, noise, users in met:
-        say(f"with {population:,} people, {noise} noise and sampled noise cost the same at {users:,.0f} users a round")
+        yield f"with {population:,} people, {noise} noise and sampled noise cost the same at {users:,.0f} users a round"
     if not met:
-        say("no two of these curves cross between the multipliers that were asked about")
+        yield "no two of these curves cross between the multipliers that were asked about"

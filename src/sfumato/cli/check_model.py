@@ -5,36 +5,31 @@ step, so what is approved here trains there. Without, no record is read: the inp
 is given.
 """
 
-from collections.abc import Sequence
+from __future__ import annotations
+
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-import torch
 import tyro
-from torch import nn
 
 from sfumato._check import InputError, positive, whole
-from sfumato.central import DPSGD, ExampleContribution
-from sfumato.central.dpsgd import ExampleTraining
-from sfumato.central.gradients import default_budget
-from sfumato.cli.console import say, say_json, table
-from sfumato.cli.models import PICTURES, ClassifierOptions, build_classifier, check_device
-from sfumato.cli.parse import CommonOptions, parse
+from sfumato._lazy import torch
+from sfumato.cli.console import Answer, Table
+from sfumato.cli.models import ClassifierOptions, build_classifier, check_device, reads
+from sfumato.cli.parse import CommonOptions
 from sfumato.cli.sources import ExampleDataOptions, ExampleParts, is_own, read_example_parts
-from sfumato.data import ExampleDataset, examples_from_arrays
-from sfumato.models import fix_model, freeze
-from sfumato.per_example import layers_of, problems
-from sfumato.per_example.rule import Layer
-from sfumato.training import RunOptions
 
-_ABOUT = (
-    "Show how each layer of a model is covered by the clipping of single examples, what is refused and what to use "
-    "instead, and how much memory an example takes. With --data it is tried on these records, as a run does before its "
-    "first step; else no record is read."
-)
+if TYPE_CHECKING:
+    from torch import nn
 
-_READ = {**dict.fromkeys(PICTURES, "picture"), "bilstm": "ids", "transformer": "ids", "ctr": "table"}
+    from sfumato.central import ExampleContribution
+    from sfumato.data import ExampleDataset
+    from sfumato.per_example.rule import Layer
+
+
+_READ = {"pictures": "picture", "pictures of one size": "picture", "tokens": "ids", "table": "table"}
 _PICTURE = (28, 28, 1)
 _SHAPES = {"picture": "28 28 1", "ids": "128", "table": "13 26", "numbers": "13"}
 
@@ -53,7 +48,9 @@ class CheckedModel(ClassifierOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions(CommonOptions):
-    """The model, and what it reads.
+    """Show how each layer of a model is covered by the clipping of single examples, what is refused and what to use
+    instead, and how much memory an example takes. With --data it is tried on these records, as a run does before its
+    first step; else no record is read.
 
     Attributes:
         kind: without --data, what an example is: a picture (the default), ids (words), numbers, or a row of a table
@@ -76,9 +73,11 @@ class CheckOptions(CommonOptions):
     data: ExampleDataOptions
 
 
-def check_model(argv: Sequence[str]) -> int:
-    """Run `sfumato check-model`; 0 if the model can be trained, 2 if something in it is refused."""
-    options = parse(CheckOptions, argv, command="check-model", about=_ABOUT)
+def check_model(options: CheckOptions) -> Answer:
+    """Exit code 0 if the model can be trained, 2 if something in it is refused."""
+    from sfumato.models import freeze
+    from sfumato.per_example import layers_of, problems
+
     _check(options)
     parts = None if options.data.data is None else read_example_parts(options.data, quiet=True)
     data = _imagined(options) if parts is None else parts.train
@@ -92,21 +91,27 @@ def check_model(argv: Sequence[str]) -> int:
         if layer.name not in refused
     ]
     cost = None if refused else _cost(model, data, parts, options)
-    if options.json:
-        layers = [dict(zip(("name", "kind", "parameters", "path"), row)) for row in rows]
-        say_json({"layers": layers, "refused": refused, **(cost or {})})
-        return 2 if refused else 0
+    layers = [dict(zip(("name", "kind", "parameters", "path"), row)) for row in rows]
+    lines: list[str | Table] = []
     if rows:
-        table(["layer", "kind", "parameters", "covered by"], [[a, b, f"{c:,}", d] for a, b, c, d in rows])
-    if cost is None:
-        say()
-        rows_refused = [[name, *reason.rpartition("; use ")[::2]] for name, reason in refused.items()]
-        table(["refused", "why", "use instead"], rows_refused)
-        known = fix_model(model)[1]
-        at_once = f" (models.fix_model(model) replaces {len(known)} of them)" if known else ""
-        raise InputError(f"{_layers(len(refused))} cannot be trained privately; replace what is refused{at_once}")
-    _tell(cost)
-    return 0
+        cells = [[a, b, f"{c:,}", d] for a, b, c, d in rows]
+        lines.append(Table(["layer", "kind", "parameters", "covered by"], cells))
+    if cost is not None:
+        return Answer({"layers": layers, "refused": refused, **cost}, [*lines, _in_words(cost)])
+    return Answer({"layers": layers, "refused": refused}, [*lines, *_refused(refused)], 2, _remedy(model, refused))
+
+
+def _refused(refused: Mapping[str, str]) -> list[str | Table]:
+    rows = [[name, *reason.rpartition("; use ")[::2]] for name, reason in refused.items()]
+    return ["", Table(["refused", "why", "use instead"], rows)]
+
+
+def _remedy(model: nn.Module, refused: Mapping[str, str]) -> str:
+    from sfumato.models import fix_model
+
+    known = fix_model(model)[1]
+    at_once = f" (models.fix_model(model) replaces {len(known)} of them)" if known else ""
+    return f"{_layers(len(refused))} cannot be trained privately; replace what is refused{at_once}"
 
 
 def _check(options: CheckOptions) -> None:
@@ -123,7 +128,7 @@ def _check(options: CheckOptions) -> None:
     kind, shape = options.kind or "picture", options.shape if options.shape is not None else _PICTURE
     for side in shape:
         whole(shape=side)
-    read = _READ.get(options.network.model, kind)
+    read = _READ.get(reads(options.network.model) or "", kind)
     if read != kind:
         raise InputError(
             f"{options.network.model} reads --kind {read}, got {kind}; give --kind {read} --shape {_SHAPES[read]}, for "
@@ -137,6 +142,8 @@ def _check(options: CheckOptions) -> None:
 
 def _path(layer: Layer[Any]) -> str:
     """How a layer is covered, and when that is slow."""
+    from torch import nn
+
     remarks = {
         nn.LSTM: "slower for packed sequences and under bfloat16",
         nn.GRU: "each step through autograd, slower than an LSTM",
@@ -146,7 +153,7 @@ def _path(layer: Layer[Any]) -> str:
     return f"{layer.rule.path} ({remark})" if remark else layer.rule.path
 
 
-def _tell(cost: dict[str, int]) -> None:
+def _in_words(cost: dict[str, int]) -> str:
     """What a micro-batch takes, in words."""
     each, budget = cost["bytes_per_example"] / 2**20, cost["memory_budget"] / 2**20
     fits = (
@@ -154,7 +161,7 @@ def _tell(cost: dict[str, int]) -> None:
         if cost["bytes_per_example"] <= cost["memory_budget"]
         else f"that is more than {budget:,.3g} MiB, so examples go through one by one"
     )
-    say(
+    return (
         f"\n{cost['parameters']:,} parameters are trained and noised. An example takes about {each:.2g} MiB beside the "
         f"model; {fits}. Batches of any size take the memory of one micro-batch."
     )
@@ -166,11 +173,18 @@ def _layers(count: int) -> str:
 
 def _cost(model: nn.Module, data: ExampleDataset, parts: ExampleParts | None, options: CheckOptions) -> dict[str, int]:
     """What one example takes; refuses what only a trial shows."""
+
+    from sfumato.central import DPSGD, ExampleContribution
+    from sfumato.central.dpsgd import ExampleTraining
+    from sfumato.central.gradients import default_budget
+    from sfumato.training import RunOptions
+
     device = torch.device(options.device)
     budget = default_budget(device) if options.memory_budget is None else int(options.memory_budget * 2**20)
 
     def contribute(model: nn.Module, data: ExampleDataset, device: str, head_seed: int) -> ExampleContribution:
-        examples = ExampleTraining(memory_budget=options.memory_budget and max(1, int(options.memory_budget)))
+        mebibytes = None if options.memory_budget is None else max(1, int(options.memory_budget))
+        examples = ExampleTraining(memory_budget=mebibytes)
         return ExampleContribution(
             model=model, data=data, trainable=options.trainable, examples=examples, device=device
         )
@@ -205,6 +219,8 @@ def _model(options: CheckOptions, data: ExampleDataset) -> nn.Module:
 
 def _imagined(options: CheckOptions) -> ExampleDataset:
     """Two examples that differ, of the kind and shape that were given."""
+    from sfumato.data import examples_from_arrays
+
     kind, shape = options.kind or "picture", options.shape or _PICTURE
     types = {"picture": (np.uint8,), "ids": (np.int64,), "numbers": (np.float32,), "table": (np.float32, np.int64)}
     shapes = [(side,) for side in shape] if kind == "table" else [shape]

@@ -4,12 +4,13 @@ A command's module is imported when the command is called, so that `sfumato --he
 """
 
 import importlib
-from collections.abc import Callable, Sequence
+import inspect
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from sfumato.algorithms import ALGORITHMS
+from sfumato.cli.console import Answer
 
 _PLACES = {"agents": "vote", "labels": "labels", "ehr": "ehr"}
 """The modules of plans that do not train in rounds, by their kind of records."""
@@ -24,12 +25,15 @@ class Command:
 
     Attributes:
         module: its file in this package.
-        function: takes the arguments behind the command's name and gives the exit code.
-        options: in the same file, the class of its options, or with `first` a function that gives it.
+        function: takes the options and gives the answer.
+        options: the class of its options, whose docstring begins with what the command does, or with `first` a function
+            that gives it: in the same file, or file.name.
         summary: one line for the overview.
         example: one use, in its help.
         matters: the options that the short help shows, by field name; empty for the first ones.
-        first: a first argument of both functions, where one serves several commands.
+        first: the name of the algorithm, where one file serves several.
+        reader: what reads the options from the words, and prints the help, where more than flags and a settings file
+            are read: in the same file, or file.name.
     """
 
     module: str
@@ -39,15 +43,21 @@ class Command:
     example: str
     matters: tuple[str, ...] = ()
     first: str | None = None
+    reader: str | None = None
 
-    def call(self) -> Callable[[Sequence[str]], int]:
-        """The function that runs it."""
-        function = self._found(self.function)
-        return function if self.first is None else partial(function, self.first)
+    def run(self, options: Any) -> Answer:
+        """Do what the command does."""
+        return self.found(self.function)(options)
+
+    def about(self) -> str:
+        """What it does, for its help."""
+        if self.first is not None:
+            return ALGORITHMS[self.first].about
+        return " ".join((inspect.getdoc(self.kind()) or "").split("\n\n")[0].split())
 
     def kind(self) -> Any:
         """The class of its options."""
-        found = self._found(self.options)
+        found = self.found(self.options)
         return found if self.first is None else found(self.first)
 
     def shown(self, names: Sequence[str]) -> list[str]:
@@ -55,8 +65,10 @@ class Command:
         common = ("config", "json")
         return [*(self.matters or [name for name in names if name not in common][:_FEW])]
 
-    def _found(self, name: str) -> Any:
-        return getattr(importlib.import_module(f"sfumato.cli.{self.module}"), name)
+    def found(self, name: str) -> Any:
+        """What has this name in the command's file, or file.name."""
+        module, _, name = name.rpartition(".")
+        return getattr(importlib.import_module(f"sfumato.cli.{module or self.module}"), name)
 
 
 COMMANDS = {
@@ -64,11 +76,12 @@ COMMANDS = {
         each.command or name: Command(
             module=_PLACES.get(each.records, "training"),
             function="train",
-            options="options_of",
+            options="options_of" if each.records in _PLACES else "run_options.options_of",
             summary=each.summary,
             example=each.example,
             matters=each.matters,
             first=name,
+            reader="train_options" if each.records == "ehr" else "run_options.training_options",
         )
         for name, each in ALGORITHMS.items()
     },
@@ -109,6 +122,7 @@ COMMANDS = {
         module="personalise",
         function="personalise",
         options="PersonaliseOptions",
+        reader="read",
         summary="people's records and a model with parts of their own → predictions for each of them",
         example="sfumato personalise runs/a ml-latest-small --top 10 --out for-each.parquet",
         matters=("out", "top", "query", "measure", "user", "item", "value", "on_unknown", "device"),
@@ -136,6 +150,7 @@ COMMANDS = {
         module="ehr",
         function="ehr_sample",
         options="SampleOptions",
+        reader="read_sample",
         summary="a model of health records → a folder of new ones, as many as you like",
         example="sfumato ehr sample --model runs/patients --count 1000 --to made",
         matters=("model", "count", "to", "format", "given", "seed", "threads"),

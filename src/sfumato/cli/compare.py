@@ -1,11 +1,14 @@
 """`sfumato compare`: what runs cost under one convention, and which of them cannot be compared."""
 
+from __future__ import annotations
+
 import math
 import textwrap
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import tyro
 
@@ -13,16 +16,16 @@ from sfumato import accounting as acc
 from sfumato._check import InputError, between
 from sfumato._files import read_json
 from sfumato._types import Adjacency
-from sfumato.accounting.accountants import rho_to_epsilon
 from sfumato.cli.account import UNCHOSEN_DELTA, in_words
-from sfumato.cli.console import say, say_json, table
-from sfumato.cli.parse import CommonOptions, parse
+from sfumato.cli.console import Answer, Table
+from sfumato.cli.parse import CommonOptions
 from sfumato.ledger import Ledger
-from sfumato.ledger import ledger as binding
 from sfumato.statement import Statement
-from sfumato.statement.verdict import FPR, Verdict, judge, promised
 
-_FPRS = (FPR, 0.001)
+if TYPE_CHECKING:
+    from sfumato.statement.verdict import Verdict
+
+_FPRS = (0.01, 0.001)  # the first is that of verdicts
 _WIDTH = 80
 _COLUMNS = (
     "epsilon: certified bounds, the truth is between them; ≤ where only one is known",
@@ -30,14 +33,14 @@ _COLUMNS = (
     "mu: of the Gaussian mechanism that is at most as private",
     "advantage: by how much a test's TPR exceeds its FPR, at most",
     "TPR: share of the units in the data that a test finds, at most, where it",
-    f"     suspects the share FPR of the others; the words below take {FPR:g}",
+    f"     suspects the share FPR of the others; the words below take {_FPRS[0]:g}",
 )
 """What the columns tell, for the last lines."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(CommonOptions):
-    """What to compare.
+    """What runs cost under one convention: the same delta and the same neighbouring data sets for all.
 
     Attributes:
         runs: two or more of: folders of runs, statement.json, ledger.jsonl, events in JSON (as `sfumato account
@@ -92,9 +95,8 @@ class Row:
     remarks: list[str] = field(default_factory=list)
 
 
-def compare(argv: Sequence[str]) -> int:
-    about = "What runs cost under one convention: the same delta and the same neighbouring data sets for all."
-    options = parse(CompareOptions, argv, command="compare", about=about)
+def compare(options: CompareOptions) -> Answer:
+    """Read the runs and bring them to one convention."""
     if options.delta is not None:
         between(0, 1, ends="()", delta=options.delta, remedy="choose it well below 1 / population")
     if len(options.runs) < 2:
@@ -104,26 +106,25 @@ def compare(argv: Sequence[str]) -> int:
     delta = options.delta or max((s.delta for s in stated if 0 < s.delta < 1), default=UNCHOSEN_DELTA)
     adjacency = options.adjacency or cast(Adjacency, next((s.adjacency for s in stated), "add_remove"))
     unit = next((s.unit for s in stated), None)
-    rows = [_row(source, delta, adjacency, unit) for source in sources]
-    if options.json:
-        rows_json = [_as_json(source, row) for source, row in zip(sources, rows, strict=True)]
-        say_json({"delta": delta, "adjacency": adjacency, "unit": unit, "runs": rows_json})
-        return 0
-    say(f"all at delta {delta:g}, neighbours: {adjacency}; unit: {unit or 'not stated'}\n")
+    rows = [(source, _row(source, delta, adjacency, unit)) for source in sources]
+    convention = {"delta": delta, "adjacency": adjacency, "unit": unit}
+    above = f"all at delta {delta:g}, neighbours: {adjacency}; unit: {unit or 'not stated'}\n"
+    lines = chain([above], _lines(rows, delta, adjacency))
+    return Answer({**convention, "runs": [_as_json(source, row) for source, row in rows]}, lines)
+
+
+def _lines(rows: Sequence[tuple[Source, Row]], delta: float, adjacency: Adjacency) -> Iterator[str | Table]:
     header = ["run", "epsilon", "rho", "mu", "advantage", *(f"TPR at FPR {fpr:g}" for fpr in _FPRS), "verdict"]
-    table(header, [_cells(source, row) for source, row in zip(sources, rows, strict=True)])
-    say("\n" + "\n".join(_COLUMNS))
-    for source, row in zip(sources, rows, strict=True):
-        said = [f"{row.verdict.title}.", row.verdict.sentence, row.verdict.delta_too_large] if row.verdict else []
-        say(f"\n{_folded(f'{source.path}: {_what_ran(source)}')}\n{_folded(_convention(source, delta, adjacency))}")
-        if said:
-            say(_folded(" ".join(filter(None, said))))
-    for source, row in zip(sources, rows, strict=True):
-        for line in row.obstacles:
-            say(f"\n{source.path} cannot be compared: {line}")
-        for line in row.remarks:
-            say(f"\n{source.path}: {line}")
-    return 0
+    yield Table(header, [_cells(source, row) for source, row in rows])
+    yield "\n" + "\n".join(_COLUMNS)
+    for source, row in rows:
+        yield f"\n{_folded(f'{source.path}: {_what_ran(source)}')}\n{_folded(_convention(source, delta, adjacency))}"
+        if row.verdict:
+            sentences = [f"{row.verdict.title}.", row.verdict.sentence, row.verdict.delta_too_large]
+            yield _folded(" ".join(filter(None, sentences)))
+    for source, row in rows:
+        yield from (f"\n{source.path} cannot be compared: {line}" for line in row.obstacles)
+        yield from (f"\n{source.path}: {line}" for line in row.remarks)
 
 
 def read_source(path: Path) -> Source:
@@ -132,6 +133,8 @@ def read_source(path: Path) -> Source:
     Raises:
         InputError: it is none of those that are understood, or it is damaged.
     """
+    from sfumato.ledger import ledger as binding
+
     if path.is_dir():
         ledger, statement = path / "ledger.jsonl", path / "statement.json"
         if not ledger.exists() and not statement.exists():
@@ -191,6 +194,8 @@ def _row(source: Source, delta: float, adjacency: Adjacency, unit: str | None) -
 
 def _verdict(source: Source, row: Row, delta: float, adjacency: Adjacency) -> Verdict | None:
     """That of the statement; under the common convention where there is none, or where it is for other neighbours."""
+    from sfumato.statement.verdict import judge
+
     statement = source.statement
     if statement and statement.adjacency == adjacency:
         return statement.verdict(source.event)
@@ -232,6 +237,9 @@ def _known(number: Callable[[], float | None]) -> float | None:
 
 def _from_statement(statement: Statement, delta: float, adjacency: Adjacency) -> Row:
     """What a promise at one (epsilon, delta) implies; looser than what the events would show."""
+    from sfumato.accounting.accountants import rho_to_epsilon
+    from sfumato.statement.verdict import promised
+
     if statement.adjacency != adjacency:
         return Row(obstacles=[f"it is stated under {statement.adjacency} only, not {adjacency}"])
     bounds = [rho_to_epsilon(statement.rho, delta)] if statement.rho is not None else []
@@ -244,7 +252,7 @@ def _from_statement(statement: Statement, delta: float, adjacency: Adjacency) ->
         rho=statement.rho,
         advantage=alone.advantage(),
         tpr=tuple(
-            min(float(alone.tpr(fpr)), kept if fpr <= FPR and kept is not None else 1.0)  # it rises with the fpr
+            min(float(alone.tpr(fpr)), kept if fpr <= _FPRS[0] and kept is not None else 1.0)  # it rises with the fpr
             for fpr in _FPRS
         ),
         remarks=["from its statement alone, which shows less than a ledger; its bounds are looser"],

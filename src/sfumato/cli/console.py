@@ -10,8 +10,9 @@ import os
 import re
 import sys
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from sfumato import _bar
@@ -23,6 +24,50 @@ _WHOLE = 1_000_000  # columns, where there is no terminal to fit
 
 class SettingsError(InputError):
     """A mistake in a settings file, whose names are those of fields: `clip_norm` there is `--clip-norm` elsewhere."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells under a header."""
+
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a command brought, which `main` prints.
+
+    Attributes:
+        data: what --json prints as one object.
+        lines: what people read; not gone through where JSON is printed.
+        code: the exit code.
+        wrong: what is wrong with what was given, for stderr, after the lines.
+    """
+
+    data: Any = None
+    lines: Iterable[str | Table] = ()
+    code: int = 0
+    wrong: str | None = None
+
+    def give(self, *, as_json: bool) -> int:
+        """Print it; the exit code."""
+        if as_json:
+            if self.data is not None:
+                say_json(self.data)
+            return self.code
+        for line in self.lines:
+            if isinstance(line, Table):
+                table(line.header, line.rows)
+            else:
+                say(line)
+        if self.wrong is not None:
+            complain(self.wrong)
+        return self.code
+
+
+STOPPED = Answer(code=130)
+"""Of a command that Ctrl-C ended, after it said how to go on."""
 
 
 def leads() -> bool:

@@ -1,25 +1,29 @@
 """`sfumato data`: what writes data sets."""
 
-from collections.abc import Callable, Sequence
+from __future__ import annotations
+
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from sfumato import data
 from sfumato._check import InputError
-from sfumato.cli.console import bar, say, say_json
-from sfumato.cli.parse import CommonOptions, parse
+from sfumato.cli.console import Answer, bar
+from sfumato.cli.parse import CommonOptions
 from sfumato.cli.sources import refuse_text_options
-from sfumato.data.readers.tars import is_tars
+
+if TYPE_CHECKING:
+    from sfumato import data
+
 
 # `sfumato data pack`: decode pictures, or read texts, once, into a store that is mapped into memory.
 
 
 @dataclass(frozen=True, kw_only=True)
 class PackOptions(CommonOptions):
-    """What to pack.
+    """Decode a folder of pictures into a store that opens at once; it can be stopped and goes on.
 
     Attributes:
         source: the folder: SRC/<user>/<picture> or SRC/<user>/<class>/<picture>; or, with --user, a table (.parquet,
@@ -28,7 +32,7 @@ class PackOptions(CommonOptions):
         destination: the store's folder, which must not exist yet or be empty. The same command goes on with a store
             that was not finished; a table is read from the start.
         text: pack texts as characters or as words, see the training commands; train on the store with
-            --client.loss next_token.
+            --loss next_token.
         vocabulary: for words: a public file with one word a line.
         length: for texts: tokens in a sequence; 80 characters or 20 words unless given.
         user: for a table: the column that says whose each row is; in tars an extension or a field, as json.person.
@@ -59,16 +63,16 @@ class PackOptions(CommonOptions):
     on_error: Literal["refuse", "skip"] = "refuse"
 
 
-def data_pack(argv: Sequence[str]) -> int:
-    about = "Decode a folder of pictures into a store that opens at once; it can be stopped and goes on."
-    options = parse(PackOptions, argv, command="data pack", about=about)
+def data_pack(options: PackOptions) -> Answer:
+    """Write the store."""
     with bar("packing") as progress:
-        store = _packed(options, progress)
-    show_store(store, options.destination, as_json=options.json)
-    return 0
+        return _stored(_packed(options, progress), options.destination)
 
 
 def _packed(options: PackOptions, progress: Callable[[int, int], None]) -> data.UserDataset:
+    from sfumato import data
+    from sfumato.data.tables.tars import is_tars
+
     if options.text is not None:
         others = (options.size, options.channels, options.label, options.folder)
         if any(each is not None for each in others):
@@ -119,23 +123,17 @@ def _packed(options: PackOptions, progress: Callable[[int, int], None]) -> data.
     )
 
 
-def show_store(store: data.UserDataset, path: Path, *, as_json: bool) -> None:
-    """Tell what a new store holds."""
-    if as_json:
-        say_json(
-            {
-                "store": path,
-                "users": len(store),
-                "examples": store.num_examples,
-                "classes": store.num_classes,
-                "input_shape": store.input_shape,
-                "notes": store.notes,
-            }
-        )
-        return
-    for line in store.summary():
-        say(line)
-    say(f"store: {path}")
+def _stored(store: data.UserDataset, path: Path) -> Answer:
+    """What a new store holds."""
+    facts = {
+        "store": path,
+        "users": len(store),
+        "examples": store.num_examples,
+        "classes": store.num_classes,
+        "input_shape": store.input_shape,
+        "notes": store.notes,
+    }
+    return Answer(facts, [*store.summary(), f"store: {path}"])
 
 
 # `sfumato data glyphs`: the embedded default data as a store, to look at or to train on.
@@ -143,7 +141,7 @@ def show_store(store: data.UserDataset, path: Path, *, as_json: bool) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class GlyphOptions(CommonOptions):
-    """What to draw.
+    """Draw the embedded data (characters of the DejaVu fonts, 28x28, grey) and write them as a store.
 
     Attributes:
         destination: the store's folder, which must not exist yet or be empty.
@@ -158,11 +156,10 @@ class GlyphOptions(CommonOptions):
     seed: int = 0
 
 
-def data_glyphs(argv: Sequence[str]) -> int:
-    about = "Draw the embedded data (characters of the DejaVu fonts, 28x28, grey) and write them as a store."
-    options = parse(GlyphOptions, argv, command="data glyphs", about=about)
+def data_glyphs(options: GlyphOptions) -> Answer:
+    """Draw them."""
+    from sfumato import data
+
     with bar("drawing") as progress:
         glyphs = data.glyphs(options.identities, options.images, options.seed, progress=progress)
-    store = data.write_store(glyphs, options.destination)
-    show_store(store, options.destination, as_json=options.json)
-    return 0
+    return _stored(data.write_store(glyphs, options.destination), options.destination)

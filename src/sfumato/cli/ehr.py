@@ -12,38 +12,33 @@ Conditions on new records as a command takes them: sex=f, age=60..80.
 {'age': (60.0, inf)}
 """
 
-import dataclasses
+from __future__ import annotations
+
 import inspect
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from importlib.metadata import version
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
 
 import tyro
 
+from sfumato import runs
 from sfumato._check import InputError, between, guess, non_negative, whole
 from sfumato._files import read_json, whole_folder, write_json
 from sfumato.algorithms import ALGORITHMS, SYNTHETIC
-from sfumato.cli.console import bar, notify, plain, say, say_json, staged_bar, table
+from sfumato.cli.commands import COMMANDS
+from sfumato.cli.console import STOPPED, Answer, Table, bar, notify, staged_bar
 from sfumato.cli.parse import CommonOptions, as_flags, find, gathered, parse, read_flags, read_settings
 from sfumato.cli.parse import fields as options_by_name
-from sfumato.cli.run_options import training_options, use_threads
-from sfumato.cli.training import free_folder
-from sfumato.data import mimic_iv, physionet2012
-from sfumato.data.ehr.dataset import EHRDataset
-from sfumato.data.ehr.events import ehr_from_events
-from sfumato.data.ehr.meds import read_meds, write_meds
-from sfumato.data.ehr.schema import Schema
-from sfumato.data.ehr.tables import ehr_from_tables
-from sfumato.data.ehr.values import refuse_unlearnable
-from sfumato.data.ehr.write import write_ehr_events, write_ehr_tables
-from sfumato.runs import RunFolder
-from sfumato.statement import Statement
-from sfumato.synthesis.history import restate
+from sfumato.cli.results import dry_run, outcome
+from sfumato.cli.run_options import about_run, free_folder, training_options, use_threads
+
+if TYPE_CHECKING:
+    from sfumato.data.ehr.dataset import EHRDataset
+    from sfumato.data.ehr.schema import Schema
 
 
 def conditions(words: Sequence[str], schema: Schema) -> dict[str, Any]:
@@ -113,6 +108,10 @@ def read_folder(folder: Path, schema: Schema | Path | None = None) -> EHRDataset
         InputError: the folder is not there or holds none of them, there is no schema, or a row is wrong; it names the
             row.
     """
+    from sfumato.data.ehr.events import ehr_from_events
+    from sfumato.data.ehr.meds import read_meds
+    from sfumato.data.ehr.tables import ehr_from_tables
+
     kind = kind_of(folder)
     if kind == "meds":
         return read_meds(folder, schema=schema)
@@ -191,6 +190,10 @@ def write_folder(
     Raises:
         InputError: the folder is there, there are no records, or MEDS cannot hold a time or a number.
     """
+    from sfumato.data.ehr.dataset import EHRDataset
+    from sfumato.data.ehr.meds import write_meds
+    from sfumato.data.ehr.write import write_ehr_events, write_ehr_tables
+
     refuse_taken(folder)
     if layout == "meds":
         write_meds(records, folder, synthetic=synthetic)
@@ -341,6 +344,11 @@ class PatientOptions:
             raise InputError(at_the_command(str(error))) from None
 
     def _read(self) -> EHRDataset:
+        from sfumato.data import mimic_iv, physionet2012
+        from sfumato.data.ehr.events import ehr_from_events
+        from sfumato.data.ehr.meds import read_meds
+        from sfumato.data.ehr.tables import ehr_from_tables
+
         if self.events is not None:
             return ehr_from_events(self.events, **self._fitting("--events"))
         if self.physionet2012 is not None:
@@ -370,6 +378,8 @@ class PatientOptions:
         return records.split(self.holdout_share, seed=self.holdout_seed)
 
     def _tables(self, folder: Path) -> EHRDataset:
+        from sfumato.data.ehr.tables import ehr_from_tables
+
         given = self._fitting("a folder of tables")
         if "schema" not in given and not given.keys() & {"id", "time"}:
             given["schema"] = schema_in(folder)
@@ -488,7 +498,7 @@ def records_of_run(run: Path) -> tuple[EHRDataset, EHRDataset]:
     Raises:
         InputError: it is no run of `sfumato ehr fit`, nobody was held out, or the records are gone or are others.
     """
-    about: dict[str, Any] = RunFolder(run).read_plan().get("about") or {}
+    about: dict[str, Any] = runs.RunFolder(run).read_plan().get("about") or {}
     known = options_by_name(PatientOptions)
     settings = {name: value for name, value in about.items() if name in known}
     if not settings:
@@ -550,11 +560,16 @@ def options_of(name: str) -> Any:
     return SynthesisTraining[ALGORITHMS[name].load()]  # type: ignore[valid-type]
 
 
-def train(name: str, argv: Sequence[str]) -> int:
-    """Run the command; the words may choose another plan than this one."""
-    name = _chosen(argv, name)
-    algorithm = ALGORITHMS[name]
-    options, _ = training_options(algorithm.load(), options_of(name), argv, about=algorithm.about)
+def train_options(name: str, argv: Sequence[str]) -> Any:
+    """The options; the words may choose another plan than this one."""
+    return training_options(_chosen(argv, name), argv)
+
+
+def train(options: Any) -> Answer:
+    """Learn from the records."""
+    from sfumato.data.ehr.values import refuse_unlearnable
+    from sfumato.synthesis.history import restate
+
     run: SynthesisRun = options.run
     options.data.check()
     if run.resume is not None:
@@ -562,18 +577,18 @@ def train(name: str, argv: Sequence[str]) -> int:
     non_negative(checkpoint_minutes=run.checkpoint_minutes)
     use_threads(run.threads)
     out = free_folder("ehr-fit", run)
-    already = run.resume is not None and RunFolder(out).has_ended()  # refuses one that was closed
+    already = run.resume is not None and runs.RunFolder(out).has_ended()  # refuses one that was closed
     beside: Path | None = options.data.holdout_to
     if beside is not None and not (run.resume is not None and beside.is_dir()):
         refuse_taken(beside)
     plan = options.plan
     if options.data.write_schema is not None:
-        return _write_schema(options.data, options.data.write_schema, as_json=run.json)
+        return _write_schema(options.data, options.data.write_schema)
     learned, held_out = options.data.parts()
     if plan.epsilon is None:
         refuse_unlearnable(learned)
     if run.dry_run:
-        return _dry_run(plan, learned, held_out, as_json=run.json)
+        return _dry_run(plan, learned, held_out)
     how = "the run is finished: nothing is learned again" if already else f"go on after a stop with: {_resume(out)}"
     begins = None if run.json else f"{_told(learned, held_out)}\nrun: {out} ({how})"
     with staged_bar(begins) as progress:
@@ -590,33 +605,32 @@ def train(name: str, argv: Sequence[str]) -> int:
             if not (out / "plan.json").exists():
                 raise
             notify(f"stopped at once; go on from the last checkpoint with: {_resume(out)}")
-            return 130
+            return STOPPED
     if held_out is not None and beside is not None and not beside.exists():
         write_folder(held_out, beside, "parquet", synthetic=False, private=True)
     if not result.finished:
         notify(f"stopped; go on with: {_resume(out)}; or end it for good with: sfumato close {out}")
-        return 130
+        return STOPPED
     keep_digests(out, learned, held_out)
     restate(out)
-    _conclude(result.statement, out, learned, held_out, beside, as_json=run.json, already=already)
-    return 0
+    below = [] if beside is None else [f"held out: {beside}"]
+    below.append(f"next: sfumato ehr sample --model {out} --count {len(learned)} --to made")
+    counts = _counts(learned, held_out)
+    return outcome(out, result.statement, already=already, below=below, patients=counts, held_out=beside)
 
 
-def _write_schema(data: PatientOptions, file: Path, *, as_json: bool) -> int:
+def _write_schema(data: PatientOptions, file: Path) -> Answer:
     """Write down the columns that the records have, for a person to review."""
     schema = data.read().schema
     try:
         schema.save(file)
     except OSError as error:
         raise InputError(f"{file} cannot be written: {error.strerror}; name another file") from None
-    if as_json:
-        say_json({"schema": file, "columns": len(schema.columns)})
-        return 0
-    say(
+    line = (
         f"{len(schema.columns)} columns: {file}; review it (no names, no rare categories, a range for each number), "
         f"then give --schema {file}"
     )
-    return 0
+    return Answer({"schema": file, "columns": len(schema.columns)}, [line])
 
 
 def _chosen(argv: Sequence[str], default: str) -> str:
@@ -628,7 +642,7 @@ def _chosen(argv: Sequence[str], default: str) -> str:
     name = find(argv, "model")
     resume, config = find(argv, "resume"), find(argv, "config")
     if name is None and resume is not None:
-        name = RunFolder(resume).read_plan().get("plan")
+        name = runs.RunFolder(resume).read_plan().get("plan")
         refuse_baseline(name, Path(resume))
     if name is None and config is not None:
         settings = read_settings(Path(config))
@@ -670,32 +684,20 @@ def _told(learned: EHRDataset, held_out: EHRDataset | None) -> str:
 
 
 def _about(options: Any) -> dict[str, Any]:
-    """What plan.json says beside the plan: enough to read and divide the records again."""
+    """What plan.json says with the plan: enough to read and divide the records again."""
     run: SynthesisRun = options.run
-    told = {
-        **dataclasses.asdict(options.data),
-        "model": run.model,
-        "checkpoint_minutes": run.checkpoint_minutes,
-        "threads": run.threads,
-        "version": version("sfumato"),
-    }
-    return plain(told)
+    return about_run(options.data, model=run.model, checkpoint_minutes=run.checkpoint_minutes, threads=run.threads)
 
 
-def _dry_run(plan: Any, learned: EHRDataset, held_out: EHRDataset | None, *, as_json: bool) -> int:
-    statement = plan.try_out(learned)
-    if as_json:
-        say_json({"plan": plan.to_json(), "statement": statement.to_json(), "patients": _counts(learned, held_out)})
-        return 0
-    say(_told(learned, held_out) + "\n")
-    table(["column", "a value for each", "kind"], [*map(list, _columns(learned.schema))])
-    say("")
-    table(["setting", "value"], [[name, str(value)] for name, value in plan.to_json().items() if value is not None])
-    say(
-        f"\nat its end the run would state:\n\n{statement.text()}\n\ndry run: the records were read; nothing was "
-        "learned or written"
+def _dry_run(plan: Any, learned: EHRDataset, held_out: EHRDataset | None) -> Answer:
+    columns = Table(["column", "a value for each", "kind"], [*map(list, _columns(learned.schema))])
+    return dry_run(
+        plan,
+        plan.try_out(learned),
+        "the records were read; nothing was learned or written",
+        above=[_told(learned, held_out) + "\n", columns, ""],
+        patients=_counts(learned, held_out),
     )
-    return 0
 
 
 def _columns(schema: Schema) -> Iterator[tuple[str, str, str]]:
@@ -710,36 +712,13 @@ def _counts(learned: EHRDataset, held_out: EHRDataset | None) -> dict[str, int]:
     return {"learned": len(learned), "held_out": 0 if held_out is None else len(held_out)}
 
 
-def _conclude(
-    statement: Statement,
-    out: Path,
-    learned: EHRDataset,
-    held_out: EHRDataset | None,
-    beside: Path | None,
-    *,
-    as_json: bool,
-    already: bool,
-) -> None:
-    """What the run brought: its statement, where all is, and what comes next."""
-    from sfumato.report import summary, write_report  # late: plots take a while to load
-
-    page = write_report([out])
-    if as_json:
-        told = {"run": out, "report": page, "statement": statement.to_json(), "already": already}
-        say_json({**told, "patients": _counts(learned, held_out), "held_out": beside})
-        return
-    lines = [*summary(out, page), "", f"run: {out}"]
-    lines += [] if beside is None else [f"held out: {beside}"]
-    lines += [f"next: sfumato ehr sample --model {out} --count {len(learned)} --to made"]
-    say("\n" + "\n".join(lines))
-
-
 # `sfumato ehr sample`: new health records from a run, streamed into a folder that appears when it is whole.
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleOptions(CommonOptions):
-    """What to draw.
+    """Draw new patients from a model of health records. They are post-processing of the model: they are as private as
+    that, however many are drawn.
 
     Attributes:
         model: folder of the run that learned (`sfumato ehr fit`), or the model.safetensors of one.
@@ -761,12 +740,14 @@ class SampleOptions(CommonOptions):
     threads: int | None = None
 
 
-def ehr_sample(argv: Sequence[str]) -> int:
-    about = (
-        "Draw new patients from a model of health records. They are post-processing of the model: they are as private "
-        "as that, however many are drawn."
-    )
-    options = parse(SampleOptions, gathered(argv, "given"), command="ehr sample", about=about)
+def read_sample(argv: Sequence[str]) -> SampleOptions:
+    """The options; conditions may be given one by one."""
+    command = COMMANDS["ehr sample"]
+    return parse(SampleOptions, gathered(argv, "given"), command="ehr sample", about=command.about())
+
+
+def ehr_sample(options: SampleOptions) -> Answer:
+    """Write the folder."""
     whole(count=options.count)
     if options.seed is not None:
         whole(at_least=0, seed=options.seed)
@@ -782,11 +763,8 @@ def ehr_sample(argv: Sequence[str]) -> int:
         )
         write_folder(records, options.to, options.format, synthetic=True)
     _note(options)
-    if options.json:
-        say_json({"folder": options.to, "patients": options.count, "format": options.format, "given": options.given})
-        return 0
-    say(f"{options.count:,} synthetic patients: {options.to}")
-    return 0
+    data = {"folder": options.to, "patients": options.count, "format": options.format, "given": options.given}
+    return Answer(data, [f"{options.count:,} synthetic patients: {options.to}"])
 
 
 def load_synthesizer(model: Path) -> Any:
@@ -796,13 +774,12 @@ def load_synthesizer(model: Path) -> Any:
         InputError: it is no run that learned from health records, or has not ended.
     """
     from sfumato.models.weights import read_metadata  # late: --help needs no torch
-    from sfumato.runs import RunFolder
 
     if not model.exists():
         raise InputError(f"there is no {model}; give the folder of a run of sfumato ehr fit")
     file = model / "model.safetensors" if model.is_dir() else model
     if model.is_dir():
-        name = RunFolder(model).read_plan().get("plan")
+        name = runs.RunFolder(model).read_plan().get("plan")
         if name in SYNTHETIC and not (file.exists() and read_metadata(file)):
             raise InputError(
                 f"{model} holds no model: the run has not ended; go on with: sfumato ehr fit --resume {model}"
@@ -844,7 +821,7 @@ _PAGE = "records.html"
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(CommonOptions):
-    """What to measure.
+    """Measure synthetic health records beside real patients who were held out. No guarantee follows from it.
 
     Attributes:
         model: folder of the run of sfumato ehr fit that made the records: its records are read again and divided as it
@@ -871,9 +848,8 @@ class EvaluateOptions(CommonOptions):
     seed: int = 0
 
 
-def ehr_evaluate(argv: Sequence[str]) -> int:
-    about = "Measure synthetic health records beside real patients who were held out. No guarantee follows from it."
-    options = parse(EvaluateOptions, argv, command="ehr evaluate", about=about)
+def ehr_evaluate(options: EvaluateOptions) -> Answer:
+    """Write the page."""
     whole(at_least=0, seed=options.seed)
     out = _page(options)
     from sfumato.audit.ehr import evaluate  # late: --help needs neither scikit-learn nor torch
@@ -899,24 +875,21 @@ def ehr_evaluate(argv: Sequence[str]) -> int:
     told = evaluation.to_json()
     if options.model is not None:
         _note_evaluation(options.model, told, options.synthetic)
-    if options.json:
-        say_json({**told, "report": page})
-        return 0
-    table(["measure", "synthetic", "ideal"], summary_rows(evaluation))
-    for warning in evaluation.utility.warnings if evaluation.utility else ():
-        say(warning)
-    say("no differential privacy guarantee follows: the attacks are examples, not a bound")
-    say(f"report: {page}")
-    return 0
+    lines = [
+        Table(["measure", "synthetic", "ideal"], summary_rows(evaluation)),
+        *(evaluation.utility.warnings if evaluation.utility else ()),
+        "no differential privacy guarantee follows: the attacks are examples, not a bound",
+        f"report: {page}",
+    ]
+    return Answer({**told, "report": page}, lines)
 
 
 def _page(options: EvaluateOptions) -> Path:
     """Where the page goes; says what is missing where there is no run to take it from."""
     if options.model is not None:
-        from sfumato.runs import RunFolder  # late: --help needs no torch
         from sfumato.synthesis.history import samples_of
 
-        RunFolder(options.model).read_plan()  # says in its own words that it is no run
+        runs.RunFolder(options.model).read_plan()  # says in its own words that it is no run
         samples_of(options.model)
         if options.schema is not None and options.real is None:
             raise InputError("--model has the schema of its records; leave --schema out, or give --real and --holdout")

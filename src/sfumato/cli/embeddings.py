@@ -1,34 +1,35 @@
 """`sfumato embed` and `sfumato search`: embeddings of every record in a Parquet file, and who among them is alike."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-import torch
 import tyro
-from torch import nn
 
+from sfumato import runs
 from sfumato._check import InputError, whole
 from sfumato._files import write_atomic
-from sfumato.cli.console import bar, notify, say, say_json, table
+from sfumato._lazy import pyarrow as pa
+from sfumato._lazy import torch
+from sfumato.cli.console import Answer, Table, bar, notify
 from sfumato.cli.models import check_device, rebuild
-from sfumato.cli.parse import CommonOptions, parse
+from sfumato.cli.parse import CommonOptions
 from sfumato.cli.sources import ReadingOptions
-from sfumato.data import UserDataset, to_tensor
-from sfumato.data.pictures import BadImage, decode
-from sfumato.data.readers.folders import LazyImages
-from sfumato.data.readers.tables import is_table_file, open_source
-from sfumato.data.records import Records
-from sfumato.federated.tasks.verification import embed as embeddings
-from sfumato.metrics.neighbours import directions, nearest_directions
-from sfumato.runs import RunFolder
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+    from torch import nn
+
+    from sfumato.data import UserDataset
+    from sfumato.data.tables.source import Source
+
 
 # Tables that are written to a Parquet file piece by piece, so that memory does not grow with them.
 
@@ -68,6 +69,8 @@ def write_tables(out: Path, tables: Iterable[pa.Table], *, private: bool = False
     Raises:
         InputError: the disk is full, or the folder cannot be written.
     """
+    import pyarrow.parquet as pq
+
     rows = 0
 
     def write(path: Path) -> None:
@@ -116,7 +119,7 @@ class MadeBy:
         return {_KEY: json.dumps({"made_by": asdict(self)}, sort_keys=True).encode()}
 
 
-def made_by_run(folder: RunFolder, about: Mapping[str, Any]) -> MadeBy:
+def made_by_run(folder: runs.RunFolder, about: Mapping[str, Any]) -> MadeBy:
     """The model of a run.
 
     Args:
@@ -196,7 +199,7 @@ class EmbeddingTable:
         about: of `ABOUT`, the columns that it has.
     """
 
-    source: Records
+    source: Source
     column: str
     about: tuple[str, ...]
 
@@ -216,6 +219,8 @@ class EmbeddingTable:
         Raises:
             InputError: a value is missing, embeddings have different lengths, or one is not finite or zero.
         """
+        from sfumato.metrics.neighbours import directions
+
         start, dimensions = 0, None
         for block in self.source.blocks([*self.about, self.column], rows):
             vectors = self._matrix(block.pop(self.column), start)
@@ -260,6 +265,8 @@ def open_embeddings(path: Path, column: str) -> EmbeddingTable:
     Raises:
         InputError: there is none, it has no rows, or no such columns, or they hold something else.
     """
+    from sfumato.data.tables.open import is_table_file, open_source
+
     if not is_table_file(path):
         raise InputError(f"{path} is no table of embeddings; give a Parquet file, as sfumato embed writes")
     source = open_source(path)
@@ -284,7 +291,7 @@ _GROUP = 4096  # rows of a row group: large enough for readers, small enough for
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedOptions(ReadingOptions, CommonOptions):
-    """What to embed.
+    """Embed every example of a data set with the model of a run.
 
     Attributes:
         run: folder of a run, with its plan.json and model.safetensors.
@@ -303,12 +310,11 @@ class EmbedOptions(ReadingOptions, CommonOptions):
     device: str = "cpu"
 
 
-def embed(argv: Sequence[str]) -> int:
-    about = "Embed every example of a data set with the model of a run."
-    options = parse(EmbedOptions, argv, command="embed", about=about)
+def embed(options: EmbedOptions) -> Answer:
+    """Write the file."""
     refuse_taken(options.out)
     check_device(options.device)
-    folder = RunFolder(options.run)
+    folder = runs.RunFolder(options.run)
     about_run: dict[str, Any] = folder.read_plan().get("about") or {}
     model = rebuild(about_run, folder.model).to(options.device)
     made = made_by_run(folder, about_run)
@@ -320,15 +326,14 @@ def embed(argv: Sequence[str]) -> int:
     with bar("embedding") as progress:
         tables = _tables(model, records, options, progress)
         write_tables(options.out, (each.replace_schema_metadata(made.metadata()) for each in tables), private=True)
-    if options.json:
-        say_json({"out": options.out, "examples": count, "users": len(records), "run": options.run})
-    else:
-        say(f"{count:,} embeddings of {len(records):,} users: {options.out}")
-    return 0
+    data = {"out": options.out, "examples": count, "users": len(records), "run": options.run}
+    return Answer(data, [f"{count:,} embeddings of {len(records):,} users: {options.out}"])
 
 
 def _tables(model: nn.Module, records: UserDataset, options: EmbedOptions, progress: Any) -> Iterator[pa.Table]:
     """Row groups of the file, one after the other."""
+    from sfumato.federated.tasks.verification import embed as embeddings
+
     waiting: list[pa.Table] = []
     rows = done = 0
     last_user, next_index = -1, 0
@@ -368,6 +373,8 @@ def _table(
 
 def _origin(records: UserDataset, users: np.ndarray, index: np.ndarray) -> dict[str, pa.Array]:
     """Where each example came from: a picture's file, from the folder that was given, or the number of its row."""
+    from sfumato.data.readers.folders import LazyImages
+
     if records.class_map is not None:  # some of a user's rows are left out
         return {}
     base = users if records.chosen is None else records.chosen[users]
@@ -394,7 +401,7 @@ _EQUAL = 1 - 1e-6  # cosine of an embedding with itself, round-off allowed for
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(CommonOptions):
-    """Where to look, and for whom.
+    """Find whose embeddings are most alike, by the cosine of their angle. Memory does not grow with the gallery.
 
     Attributes:
         gallery: a Parquet file of embeddings, as sfumato embed writes: columns user and embedding, and index, file,
@@ -420,7 +427,7 @@ class SearchOptions(CommonOptions):
     out: Path | None = None
 
 
-Blocks = Iterator[tuple[pa.Table, np.ndarray]]
+Blocks: TypeAlias = "Iterator[tuple[pa.Table, np.ndarray]]"
 """What rows are, and their unit vectors, some at a time."""
 
 
@@ -439,9 +446,8 @@ class Queries:
     warning: str | None = None
 
 
-def search(argv: Sequence[str]) -> int:
-    about = "Find whose embeddings are most alike, by the cosine of their angle. Memory does not grow with the gallery."
-    options = parse(SearchOptions, argv, command="search", about=about)
+def search(options: SearchOptions) -> Answer:
+    """Find the neighbours of each query."""
     whole(neighbours=options.neighbours)
     if options.out is not None:
         refuse_taken(options.out)
@@ -458,23 +464,21 @@ def search(argv: Sequence[str]) -> int:
                 _keep(answer, shown, every=options.json)
     if queries.warning is not None:
         notify(f"warning: {queries.warning}")
-    found = {"gallery": gallery.source.count, "queries": count}
-    if options.json:
-        say_json({**found, **({"neighbours": shown} if options.out is None else {"out": options.out})})
-        return 0
-    table(*_told(shown))
+    data = {"gallery": gallery.source.count, "queries": count}
+    data |= {"neighbours": shown} if options.out is None else {"out": options.out}
+    lines: list[str | Table] = [] if options.json else [_told(shown)]
     if count > _QUERIES_SHOWN:
-        say(
-            f"\nthe first {_QUERIES_SHOWN} of {count:,} queries"
-            + ("; --out FILE writes all" if options.out is None else "")
-        )
+        more = "; --out FILE writes all" if options.out is None else ""
+        lines.append(f"\nthe first {_QUERIES_SHOWN} of {count:,} queries{more}")
     if options.out is not None:
-        say(f"\nneighbours of {count:,} queries among {gallery.source.count:,} embeddings: {options.out}")
-    return 0
+        lines.append(f"\nneighbours of {count:,} queries among {gallery.source.count:,} embeddings: {options.out}")
+    return Answer(data, lines)
 
 
 def _queries(options: SearchOptions, gallery: EmbeddingTable) -> Queries:
     """Whom to look for."""
+    from sfumato.data.tables.open import is_table_file
+
     if (options.query is None) == (options.user is None):
         raise InputError("whom to look for? give --query FILE (embeddings, or a picture with --run) or --user NAME")
     if options.user is not None:
@@ -528,7 +532,12 @@ def _of_user(user: str, gallery: EmbeddingTable) -> Queries:
 
 def _of_picture(file: Path, run: Path, options: SearchOptions, gallery: EmbeddingTable) -> Queries:
     """The embedding of a picture, by the model that made the gallery."""
-    folder = RunFolder(run)
+
+    from sfumato.data import to_tensor
+    from sfumato.data.pictures import BadImage, decode
+    from sfumato.metrics.neighbours import directions
+
+    folder = runs.RunFolder(run)
     about = folder.read_plan().get("about") or {}
     model: nn.Module = rebuild(about, folder.model).eval()
     made = made_by_run(folder, about)
@@ -548,6 +557,8 @@ def _answers(
     options: SearchOptions, gallery: EmbeddingTable, queries: Blocks, progress: Callable[[int], None]
 ) -> Iterator[pa.Table]:
     """For some queries at a time their neighbours, nearest first."""
+    from sfumato.metrics.neighbours import nearest_directions
+
     count = options.neighbours + (not options.itself)  # one more, for one of them may be the query itself
     done = 0
     for asked, vectors in _together(queries, count):
@@ -649,14 +660,14 @@ def _keep(answer: pa.Table, shown: list[dict[str, Any]], *, every: bool) -> None
     shown += chosen.to_pylist()
 
 
-def _told(rows: Sequence[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
+def _told(rows: Sequence[dict[str, Any]]) -> Table:
     """The table for people: what a query is stands beside its first neighbour only."""
     columns = list(rows[0]) if rows else []
     cells = []
     for row in rows:
         again = row["rank"] > 1
         cells.append([_cell(name, row[name], blank=again and name.startswith("query_")) for name in columns])
-    return [name.replace("_", " ") for name in columns], cells
+    return Table([name.replace("_", " ") for name in columns], cells)
 
 
 def _cell(name: str, value: Any, *, blank: bool) -> str:

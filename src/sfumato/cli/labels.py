@@ -1,33 +1,29 @@
 """`sfumato labeldp`: tables with randomised labels, and models of the labels' noisy reports."""
 
-import dataclasses
-from collections.abc import Sequence
+from __future__ import annotations
+
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import numpy as np
 import tyro
 
+from sfumato import runs
 from sfumato._check import InputError
 from sfumato.algorithms import ALGORITHMS, command_of
-from sfumato.central import Classification, Counts, Regression
-from sfumato.cli.console import bar, notify, plain, say, say_json, table, told_bar
+from sfumato.cli.console import STOPPED, Answer, bar, notify, told_bar
 from sfumato.cli.models import ClassifierOptions, about_classifier, build_classifier, check_device, public_features
-from sfumato.cli.parse import CommonOptions, parse
-from sfumato.cli.run_options import training_options, use_threads
+from sfumato.cli.parse import CommonOptions
+from sfumato.cli.results import dry_run, measured
+from sfumato.cli.run_options import about_run, free_folder, use_threads
 from sfumato.cli.sources import ExampleParts, RatedDataOptions, read_example_parts
-from sfumato.cli.training import conclude, free_folder
-from sfumato.data import ExampleDataset, to_tensor
-from sfumato.data.domain import refuse_found
-from sfumato.data.inputs import refuse_not_finite
-from sfumato.labels import LabelSettings, randomize_table
-from sfumato.labels.priors import feature_rows
-from sfumato.labels.randomize import run_folder
-from sfumato.models import features_of
-from sfumato.runs import RunFolder
-from sfumato.statement import Statement
+from sfumato.labels import LabelSettings
+
+if TYPE_CHECKING:
+    from sfumato.central import Classification, Counts, Regression
+    from sfumato.data import ExampleDataset
+
 
 # Options of plans whose labels are randomised before anything is trained, and what they train on.
 
@@ -101,6 +97,9 @@ def features_for(options: LabelModel, parts: ExampleParts) -> np.ndarray | None:
     Raises:
         InputError: they are unknown, of other rows, or not finite.
     """
+    from sfumato.data import to_tensor
+    from sfumato.models import features_of
+
     name = options.features
     if name is None:
         if options.feature_weights is not None:
@@ -121,6 +120,9 @@ def features_for(options: LabelModel, parts: ExampleParts) -> np.ndarray | None:
 
 def _read(path: Path, parts: ExampleParts) -> np.ndarray:
     """The rows of a file that belong to what is trained on."""
+    from sfumato.data.inputs import refuse_not_finite
+    from sfumato.labels.priors import feature_rows
+
     rows = feature_rows(path)
     if len(rows) != parts.count:
         raise InputError(
@@ -136,7 +138,9 @@ def _read(path: Path, parts: ExampleParts) -> np.ndarray:
 
 @dataclass(frozen=True, kw_only=True)
 class RandomizeOptions(LabelSettings, CommonOptions):
-    """What to randomise. The columns but the label, and how many rows there are, are public.
+    """Randomise the labels of a table: each under label differential privacy, all other columns as they are.
+
+    The columns but the label, and how many rows there are, are public.
 
     Attributes:
         table: .parquet, .csv, .tsv (also .gz) or .jsonl.
@@ -158,9 +162,11 @@ class RandomizeOptions(LabelSettings, CommonOptions):
     resume: bool = False
 
 
-def randomize(argv: Sequence[str]) -> int:
-    about = "Randomise the labels of a table: each under label differential privacy, all other columns as they are."
-    options = parse(RandomizeOptions, argv, command="labeldp randomize", about=about)
+def randomize(options: RandomizeOptions) -> Answer:
+    """Write the table, or nothing."""
+    from sfumato.labels import randomize_table
+    from sfumato.labels.randomize import run_folder
+
     with bar("randomising") as progress:
         try:
             done = randomize_table(
@@ -177,15 +183,15 @@ def randomize(argv: Sequence[str]) -> int:
             if run_folder(options.out).exists():
                 notify(f"{options.out} was not written; go on by the same words and --resume")
             raise
-    if options.json:
-        say_json({"out": options.out, "rows": done.rows, "run": done.folder, "statement": done.statement.to_json()})
-        return 0
-    say(f"{done.rows:,} labels: {options.out}")
-    say(f"{done.statement.mechanism}")
-    say(f"epsilon {done.statement.epsilon:g} for each label, delta 0; statement and ledger: {done.folder}")
+    data = {"out": options.out, "rows": done.rows, "run": done.folder, "statement": done.statement.to_json()}
+    lines = [
+        f"{done.rows:,} labels: {options.out}",
+        f"{done.statement.mechanism}",
+        f"epsilon {done.statement.epsilon:g} for each label, delta 0; statement and ledger: {done.folder}",
+    ]
     if done.statement.seeded:
-        say("Seeded: for simulation only. Whoever knows the seed can take the noise away.")
-    return 0
+        lines.append("Seeded: for simulation only. Whoever knows the seed can take the noise away.")
+    return Answer(data, lines)
 
 
 # `sfumato labeldp train`: public inputs and private labels → a model of the labels' noisy reports.
@@ -196,15 +202,16 @@ def options_of(name: str) -> Any:
     return sources(ALGORITHMS[name].load())
 
 
-def train(name: str, argv: Sequence[str]) -> int:
+def train(options: Any) -> Answer:
     """Run the command of a plan of the registry."""
-    algorithm, command = ALGORITHMS[name], command_of(name)
-    options, _ = training_options(algorithm.load(), options_of(name), argv, about=algorithm.about)
+    from sfumato.data.domain import refuse_found
+
     run: LabelRun = options.run
+    command = command_of(options.plan.name)
     check_device(run.device)
     use_threads(run.threads)
     out = free_folder(command.replace(" ", "-"), run)
-    already = run.resume is not None and RunFolder(out).has_ended()  # refuses one that was closed
+    already = run.resume is not None and runs.RunFolder(out).has_ended()  # refuses one that was closed
     plan = options.plan
     parts = read_example_parts(options.data, classes=plan.of_classes, labels_alone=True, quiet=run.json)
     if not already:
@@ -214,7 +221,9 @@ def train(name: str, argv: Sequence[str]) -> int:
     )
     given = {"features": features_for(options.model, parts), "test": parts.test, "device": run.device}
     if run.dry_run:
-        return _dry_run(plan, plan.try_out(model, parts.train, **given), as_json=run.json)
+        statement = plan.try_out(model, parts.train, **given)
+        done = "model and data were tried out; no label was drawn, and nothing was trained or written"
+        return dry_run(plan, statement, done)
     ended = "the run is finished: nothing is drawn, trained or measured again"
     how = ended if already else f"go on after a stop with: sfumato {command} --resume {out}"
     with told_bar(None if run.json else f"run: {out} ({how})", "steps") as progress:
@@ -232,40 +241,20 @@ def train(name: str, argv: Sequence[str]) -> int:
             if not (out / "plan.json").exists():
                 raise
             notify(f"stopped; the reports that were drawn are kept; go on with: sfumato {command} --resume {out}")
-            return 130
-    conclude(result.statement, out, _task(plan), as_json=run.json, already=already)
-    return 0
+            return STOPPED
+    return measured(result.statement, out, _task(plan), already=already)
 
 
 def _task(plan: Any) -> Classification | Regression | Counts:
     """What tells how good the model is."""
+    from sfumato.central import Classification, Counts, Regression
+
     if plan.of_classes:
         return Classification()
     return Counts() if plan.loss == "poisson" else Regression()
 
 
 def _about(options: Any, data: ExampleDataset) -> dict[str, Any]:
-    """What plan.json says beside the plan: enough to read the data and build the model again."""
-    told = {
-        **dataclasses.asdict(options.data),
-        **dataclasses.asdict(options.model),
-        "threads": options.run.threads,
-        "device": options.run.device,
-        **about_classifier(data),
-        "version": version("sfumato"),
-    }
-    if told.get("store") is not None:  # where the records are found again, already as numbers
-        told["data"], told["store"] = told["store"], None
-    return plain(told)
-
-
-def _dry_run(plan: Any, statement: Statement, *, as_json: bool) -> int:
-    if as_json:
-        say_json({"plan": plan.to_json(), "statement": statement.to_json()})
-        return 0
-    table(["setting", "value"], [[name, str(value)] for name, value in plan.to_json().items() if value is not None])
-    say(
-        f"\nat its end the run would state:\n\n{statement.text()}\n\ndry run: model and data were tried out; no label "
-        "was drawn, and nothing was trained or written"
-    )
-    return 0
+    """What plan.json says with the plan: enough to read the data and build the model again."""
+    run: LabelRun = options.run
+    return about_run(options.data, options.model, threads=run.threads, device=run.device, **about_classifier(data))

@@ -1,7 +1,8 @@
 """`sfumato ledger show`, `verify` and `merge`: what was released, what it cost, whether it is whole, several as one."""
 
+from __future__ import annotations
+
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, cast
@@ -12,9 +13,9 @@ from sfumato import accounting as acc
 from sfumato._check import InputError, between
 from sfumato._types import Adjacency
 from sfumato.cli.account import UNCHOSEN_DELTA, single_in_words
-from sfumato.cli.console import bar, notify, say, say_json, table
-from sfumato.cli.parse import CommonOptions, parse
-from sfumato.ledger import Budget, Ledger, Totals, entries, ledger
+from sfumato.cli.console import Answer, Table, bar, notify
+from sfumato.cli.parse import CommonOptions
+from sfumato.ledger import Budget, Ledger, Totals
 from sfumato.statement import Statement
 
 _MOST_ROWS = 50  # rows that are accounted one by one
@@ -28,7 +29,7 @@ _ARGUMENTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions(CommonOptions):
-    """What to show.
+    """What a ledger holds and what it costs, by phase and event; the budget and what is left of it.
 
     Attributes:
         path: the ledger, or the folder of a run.
@@ -46,7 +47,8 @@ class ShowOptions(CommonOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(CommonOptions):
-    """What to check.
+    """Check every line of a ledger: nothing changed, removed, inserted or moved; the first bad line is named. A run's
+    ledger and its statement have to name each other.
 
     Attributes:
         path: the ledger, or the folder of a run.
@@ -60,7 +62,7 @@ class VerifyOptions(CommonOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions(CommonOptions):
-    """What to merge.
+    """Ledgers of the same records as one in which each release counts once: of a copied run, or several phases.
 
     Attributes:
         paths: two or more ledgers, or folders of runs; they are not changed.
@@ -101,9 +103,8 @@ class Row:
     cost: tuple[float | None, float | None] | None
 
 
-def ledger_show(argv: Sequence[str]) -> int:
-    about = "What a ledger holds and what it costs, by phase and event; the budget and what is left of it."
-    options = parse(ShowOptions, argv, command="ledger show", about=about)
+def ledger_show(options: ShowOptions) -> Answer:
+    """Read the ledger."""
     if options.delta is not None:
         between(0, 1, ends="()", delta=options.delta, remedy="choose it well below 1 / population")
     path = ledger_path(options.path)
@@ -115,69 +116,60 @@ def ledger_show(argv: Sequence[str]) -> int:
     whole = epsilon(totals.event(), delta, adjacency)
     budget = totals.budget
     spent = _spent(totals)
-    if options.json:
-        shown = [
-            {"phase": row.phase or None, "event": row.event.to_json(), "count": row.count}
-            | (dict(zip(("epsilon", "epsilon_so_far"), row.cost, strict=True)) if row.cost else {})
-            for row in rows
-        ]
-        left = None if budget is None or totals.last == {} else _left(totals)
-        say_json(
-            {
-                "ledger": path,
-                "entries": totals.entries,
-                "releases": totals.releases,
-                "head": totals.head,
-                "torn": totals.torn,
-                "delta": delta,
-                "adjacency": adjacency,
-                "rows": shown,
-                "epsilon": whole,
-                "budget": None if budget is None else {**budget.to_json(), "spent": spent, "more_of_the_last": left},
-            }
-        )
-        return 0
-    say(f"ledger: {path}, {_many(totals.entries, 'entry', 'entries')}, head {totals.head}\n")
+    shown = [
+        {"phase": row.phase or None, "event": row.event.to_json(), "count": row.count}
+        | (dict(zip(("epsilon", "epsilon_so_far"), row.cost, strict=True)) if row.cost else {})
+        for row in rows
+    ]
+    left = None if budget is None or totals.last == {} else _left(totals)
+    data = {
+        "ledger": path,
+        "entries": totals.entries,
+        "releases": totals.releases,
+        "head": totals.head,
+        "torn": totals.torn,
+        "delta": delta,
+        "adjacency": adjacency,
+        "rows": shown,
+        "epsilon": whole,
+        "budget": None if budget is None else {**budget.to_json(), "spent": spent, "more_of_the_last": left},
+    }
     header = ["phase", "event", "count", "epsilon by itself", "epsilon so far"]
     cells = [
         [row.phase or "–", single_in_words(row.event), f"{row.count:,}", *map(_number, row.cost)]
         for row in rows
         if row.cost
     ]
-    table(header, cells)
+    lines: list[str | Table] = [
+        f"ledger: {path}, {_many(totals.entries, 'entry', 'entries')}, head {totals.head}\n",
+        Table(header, cells),
+    ]
     if len(rows) > _MOST_ROWS:
-        say(f"… and {len(rows) - _MOST_ROWS:,} rows more; --json lists all")
+        lines.append(f"… and {len(rows) - _MOST_ROWS:,} rows more; --json lists all")
     phases = "" if options.phase is None else " over all phases"
-    say(f"\nin all{phases}: epsilon {_number(whole)} at delta {delta:g} ({adjacency})")
+    lines.append(f"\nin all{phases}: epsilon {_number(whole)} at delta {delta:g} ({adjacency})")
     if budget is not None:
-        say(f"budget: {budget.describe()}; spent {_number(spent)}{_left_in_words(totals)}")
-    return 0
+        lines.append(f"budget: {budget.describe()}; spent {_number(spent)}{_left_in_words(left, totals)}")
+    return Answer(data, lines)
 
 
-def ledger_verify(argv: Sequence[str]) -> int:
-    about = (
-        "Check every line of a ledger: nothing changed, removed, inserted or moved; the first bad line is named. A "
-        "run's ledger and its statement have to name each other."
-    )
-    options = parse(VerifyOptions, argv, command="ledger verify", about=about)
+def ledger_verify(options: VerifyOptions) -> Answer:
+    """Read the ledger."""
     path = ledger_path(options.path)
     totals = _read(path, torn=False)
     if options.head is not None:
         _find(options.head, path)
     bound = _stated(totals, path.parent)
-    if options.json:
-        told = {"entries": totals.entries, "releases": totals.releases, "head": totals.head, "statement": bound}
-        say_json({"ledger": path, **told})
-        return 0
-    say(f"{path}: {_many(totals.entries, 'entry', 'entries')}, chain unbroken, head {totals.head}")
+    lines = [f"{path}: {_many(totals.entries, 'entry', 'entries')}, chain unbroken, head {totals.head}"]
     if bound:
-        say(
+        lines.append(
             "its statement is the one that was made of it; the answers under disclosure in statement.json can be added "
             "to later, so no hash covers them"
         )
-    elif bound is False:
+    elif bound is False and not options.json:
         notify(f"the statement in {path.parent} names no ledger, so lines that are missing at the end would not show")
-    return 0
+    data = {"entries": totals.entries, "releases": totals.releases, "head": totals.head, "statement": bound}
+    return Answer({"ledger": path, **data}, lines)
 
 
 def _stated(totals: Totals, folder: Path) -> bool | None:
@@ -186,6 +178,8 @@ def _stated(totals: Totals, folder: Path) -> bool | None:
     Raises:
         InputError: they do not belong together.
     """
+    from sfumato.ledger import ledger
+
     file = folder / "statement.json"
     if file.exists():
         return ledger.compare(totals, Statement.load(file), folder)
@@ -194,9 +188,8 @@ def _stated(totals: Totals, folder: Path) -> bool | None:
     return None
 
 
-def ledger_merge(argv: Sequence[str]) -> int:
-    about = "Ledgers of the same records as one in which each release counts once: of a copied run, or several phases."
-    options = parse(MergeOptions, argv, command="ledger merge", about=about)
+def ledger_merge(options: MergeOptions) -> Answer:
+    """Read them all."""
     if len(options.paths) < 2:
         raise InputError("which ledgers? give two or more: sfumato ledger merge PATH PATH --out NEW.jsonl")
     budget = None
@@ -207,18 +200,15 @@ def ledger_merge(argv: Sequence[str]) -> int:
         totals = Ledger.merge(files, options.out, same_run=options.same_run, unrelated=options.unrelated, budget=budget)
     except InputError as error:
         raise InputError(_as_options(str(error))) from None
-    if options.json:
-        held = None if totals.budget is None else totals.budget.to_json()
-        about_it = {"entries": totals.entries, "releases": totals.releases, "head": totals.head, "budget": held}
-        say_json({"ledger": options.out, "merged": files, **about_it})
-        return 0
-    say(
+    held = None if totals.budget is None else totals.budget.to_json()
+    data = {"entries": totals.entries, "releases": totals.releases, "head": totals.head, "budget": held}
+    lines = [
         f"{options.out}: {_many(totals.entries, 'entry', 'entries')}, "
         f"{_many(totals.releases, 'release', 'releases')} from {len(files)} ledgers, head {totals.head}"
-    )
+    ]
     if totals.budget is not None:
-        say(f"budget: {totals.budget.describe()}; spent {_number(_spent(totals))}")
-    return 0
+        lines.append(f"budget: {totals.budget.describe()}; spent {_number(_spent(totals))}")
+    return Answer({"ledger": options.out, "merged": files, **data}, lines)
 
 
 def _as_options(message: str) -> str:
@@ -298,10 +288,9 @@ def _left(totals: Totals) -> int | float | None:
         return None
 
 
-def _left_in_words(totals: Totals) -> str:
+def _left_in_words(left: int | float | None, totals: Totals) -> str:
     if not totals.last:
         return ""
-    left = _left(totals)
     if left is None:
         return "; what is left cannot be told, as no accountant knows the events"
     return "" if math.isinf(left) else f"; left for {left:,} more like the last release"
@@ -319,6 +308,8 @@ def _many(count: int, one: str, several: str) -> str:
 
 def _find(head: str, path: Path) -> None:
     """Refuse a chain that does not hold a hash."""
+    from sfumato.ledger import entries
+
     if any(entry["hash"] == head for entry, _ in entries.entries(path)):
         return
     raise InputError(f"{path} does not hold the head {head[:16]}…: lines were cut off or written anew; use a backup")

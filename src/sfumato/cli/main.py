@@ -15,10 +15,10 @@ import threading
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from importlib.metadata import version
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
+from sfumato import __version__
 from sfumato._check import InputError, guess
 from sfumato._extras import remedy
 from sfumato.cli.commands import COMMANDS, Command
@@ -86,10 +86,12 @@ def _ended_as_by_ctrl_c() -> Iterator[None]:
 def _dispatch(words: list[str]) -> int:
     _refuse_unreadable(words)
     for count in (2, 1):
-        if command := COMMANDS.get(" ".join(words[:count])):
-            return command.call()(words[count:])
+        name = " ".join(words[:count])
+        if command := COMMANDS.get(name):
+            options = _options(command, name, words[count:])
+            return command.run(options).give(as_json=options.json if hasattr(options, "json") else options.run.json)
     if words in (["--version"], ["version"]):
-        print(f"sfumato {version('sfumato')}")
+        print(f"sfumato {__version__}")
         return 0
     if words[:1] == ["--completion"]:
         from sfumato.cli.parse import print_completion  # late: it imports every command
@@ -102,6 +104,16 @@ def _dispatch(words: list[str]) -> int:
         _overview(f"{group} " if group else "")
         return 0
     raise InputError(_no_command(" ".join(words[: 2 if group else 1])))
+
+
+def _options(command: Command, name: str, argv: Sequence[str]) -> Any:
+    """The options of a command; help is printed here, and ends it."""
+    if command.reader is not None:
+        reader = command.found(command.reader)
+        return reader(argv) if command.first is None else reader(command.first, argv)
+    from sfumato.cli.parse import parse  # late: the overview needs no parser
+
+    return parse(command.kind(), argv, command=name, about=command.about())
 
 
 def _command(words: Sequence[str]) -> Command | None:

@@ -6,27 +6,28 @@ Settings that are given as name=value, several in one option.
 {'hidden': 64, 'normalisation': 'layer'}
 """
 
+from __future__ import annotations
+
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
-import torch
-from torch import nn
 
 from sfumato import models
 from sfumato._check import InputError
+from sfumato._lazy import torch
 from sfumato._random import RandomSource
 from sfumato.cli.console import say
 from sfumato.cli.sources import LabelledDataOptions, is_own, own_model, read_examples
-from sfumato.data import ExampleDataset, UserDataset, to_tensor
-from sfumato.models import imagenet_features
-from sfumato.models.adapters import LoRAConv2d, LoRALinear
-from sfumato.models.catalogue import NETWORKS
-from sfumato.models.weights import some
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from sfumato.data import ExampleDataset, UserDataset
 
 
 def named_values(words: Sequence[str]) -> dict[str, Any]:
@@ -65,6 +66,8 @@ def public_features(name: str, weights: Path | None, seed: int, *, flag: str) ->
     Raises:
         InputError: weights are missing, given for something else, or the factory is of no use.
     """
+    from sfumato.models import imagenet_features
+
     if name == IMAGENET:
         if weights is None:
             raise InputError(f"--features {IMAGENET} needs public weights: give {flag} FILE")
@@ -110,6 +113,9 @@ def adapted(
     Raises:
         InputError: no such layers, or a size out of range.
     """
+
+    from sfumato.data import to_tensor
+
     rank, layers, dim = (told.get(name) for name in ("lora_rank", "lora_layers", "projection"))
     if rank is not None:
         try:
@@ -168,6 +174,9 @@ def refuse_untrained(
     Raises:
         InputError: a layer is random and frozen; names layers and remedies.
     """
+    from sfumato.models.adapters import LoRAConv2d, LoRALinear
+    from sfumato.models.weights import some
+
     trained = _trained(model, trainable)
     names = [
         name
@@ -547,8 +556,11 @@ def _load_weights(model: nn.Module, weights: Path) -> None:
 # Options that say which model of examples is trained, and how a run's model is built again.
 
 
-PICTURES = tuple(name for name, each in NETWORKS["classes"].items() if each.reads.startswith("pictures"))
-"""The classifiers that read nothing else."""
+def reads(name: str) -> str | None:
+    """What a classifier of ours reads; None for another one."""
+    from sfumato.models.catalogue import NETWORKS
+
+    return NETWORKS["classes"][name].reads if name in NETWORKS["classes"] else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -626,6 +638,9 @@ def _own(options: ClassifierOptions, source: RandomSource) -> nn.Module:
 def _of_the_catalogue(
     options: ClassifierOptions, data: ExampleDataset, source: RandomSource, *, reading: LabelledDataOptions | None
 ) -> nn.Module:
+
+    from sfumato.data import to_tensor
+
     generator = torch.Generator().manual_seed(source.seed64("initial model"))
     chosen = named_values(options.model_options)
     if options.model in models.RECOMMENDERS:
@@ -683,7 +698,8 @@ def _refuse_unlike_pictures(name: str, data: ExampleDataset) -> None:
     Raises:
         InputError: with how pictures are stored.
     """
-    if name in PICTURES and len(data.dtypes) == 1 and len(data.input_shapes[0]) in (2, 3) and data.dtypes[0] != "uint8":
+    pictures = (reads(name) or "").startswith("pictures") and len(data.dtypes) == 1
+    if pictures and len(data.input_shapes[0]) in (2, 3) and data.dtypes[0] != "uint8":
         raise InputError(
             f"{name} reads pictures, uint8 [height, width, channels] with values 0 … 255, got {data.dtypes[0]} "
             f"{data.input_shapes[0]}; store them so, or take lenet300_100, which reads floats of any shape"
@@ -712,7 +728,7 @@ def _sizes(name: str, sizes: Sequence[int]) -> dict[str, Any]:
     """The public sizes of the data under the name that the model gives them."""
     if not sizes:
         return {}
-    reads = NETWORKS["classes"][name].reads if name in NETWORKS["classes"] else None
-    if reads == "tokens":
+    read = reads(name)
+    if read == "tokens":
         return {"vocabulary_size": sizes[0]}
-    return {"vocabulary_sizes": tuple(sizes)} if reads == "table" else {}
+    return {"vocabulary_sizes": tuple(sizes)} if read == "table" else {}

@@ -227,10 +227,12 @@ class CommonOptions:
     Attributes:
         config: settings in a YAML or JSON file, by the names of the options; flags on the command line win.
         json: print one JSON object on stdout and nothing else.
+        chosen: names of the options that were given, where a command asks.
     """
 
     config: Path | None = None
     json: bool = False
+    chosen: frozenset[str] = field(default=frozenset(), metadata={"planned": True})
 
 
 def parse(kind: type[T], argv: Sequence[str], *, command: str, about: str) -> T:

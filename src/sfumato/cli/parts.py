@@ -15,7 +15,14 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
 import tyro
-from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    PrimitiveTypeInfo,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
 
 from sfumato._check import InputError
 
@@ -232,12 +239,24 @@ def _with_parts(info: StructTypeInfo) -> StructConstructorSpec | None:
                 fields.append(nested(dataclasses.replace(each, helptext=None), part.kind, f"{name}.", part.value))
         elif name in place.options.nested or (place.root and dataclasses.is_dataclass(each.type)):
             fields.append(nested(each, each.type, "" if place.root else f"{name}.", each.default))
-        elif place.path:
-            named: Any = Annotated[each.type, tyro.conf.arg(name=name)]
-            fields.append(dataclasses.replace(each, type=named))
         else:
-            fields.append(each)
+            kind: Any = _unchecked(each.type, info.markers)
+            fields.append(
+                dataclasses.replace(each, type=Annotated[kind, tyro.conf.arg(name=name)] if place.path else kind)
+            )
     return StructConstructorSpec(_maker(spec.instantiate, fixed, place.path), tuple(fields))
+
+
+def _unchecked(annotation: Any, markers: tuple[Any, ...]) -> Any:
+    """A union or a tuple as a type whose default tyro does not check: it would load a library for it.
+
+    That takes half as long again as all of tyro.
+    """
+    kind, *marks = typing.get_args(annotation) if typing.get_origin(annotation) is Annotated else (annotation,)
+    if typing.get_origin(kind) in (None, typing.Literal):
+        return annotation
+    spec = ConstructorRegistry.get_primitive_spec(PrimitiveTypeInfo.make(kind, set(markers)))
+    return Annotated[(object, *marks, spec)] if isinstance(spec, PrimitiveConstructorSpec) else annotation
 
 
 def _maker(make: Callable[..., Any], fixed: Mapping[str, Any], path: str) -> Callable[..., Any]:
@@ -296,7 +315,7 @@ def _read(kind: Any, prefix: str, given: Mapping[str, str], found: Options, defa
             nested = kind is not found.kind
             found.nested |= {path} if nested else set()
             usual = declared[name].default if default is None else getattr(default, name)
-            usual = usual if isinstance(usual, typing.get_origin(inner) or inner) else None
+            usual = usual if dataclasses.is_dataclass(usual) and not isinstance(usual, type) else None
             _read(inner, f"{path}." if nested else "", given, found, usual)
         else:
             found.types[path] = inner

@@ -4,34 +4,37 @@ What a model gives people with their own parts, as tables: the best items that t
 that are asked about.
 """
 
+from __future__ import annotations
+
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-import pyarrow as pa
-import torch
 import tyro
-from torch import Tensor, nn
 
+from sfumato import runs
 from sfumato._check import InputError, whole
-from sfumato.cli.console import bar, say, say_json
+from sfumato._lazy import pyarrow as pa
+from sfumato._lazy import torch
+from sfumato.cli.commands import COMMANDS
+from sfumato.cli.console import Answer, Table, bar, say
 from sfumato.cli.embeddings import refuse_taken, write_tables
 from sfumato.cli.models import check_device, rebuild_output_model
 from sfumato.cli.parse import CommonOptions, answer_help, as_flags, find, read_flags, read_settings
+from sfumato.cli.results import by_records
 from sfumato.cli.sources import CLASSES, ITEMS, PRIVATE, DataOptions, Kind, RatingOptions, ReadingOptions, read_list
-from sfumato.cli.training import tell_by_records
-from sfumato.data import Encoding, UserDataset, to_tensor
-from sfumato.data.ratings import Pairs, pairs
-from sfumato.federated import FedRecon
-from sfumato.federated.client import Phase
-from sfumato.federated.losses import NextTokenLoss, SquaredLoss
-from sfumato.federated.serving import Served, Serving
-from sfumato.federated.vocabulary import FILE as VOCABULARY
-from sfumato.runs import RunFolder
-from sfumato.runs.checkpoint import STATE
-from sfumato.training.old_plans import current
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from sfumato.data import UserDataset
+    from sfumato.data.ratings import Pairs
+    from sfumato.federated import FedRecon
+    from sfumato.federated.local_training import Phase
+    from sfumato.federated.serving import Served, Serving
+
 
 _AT_ONCE = 1 << 18  # examples that are asked for in one go
 
@@ -105,6 +108,9 @@ def of_records(
 ) -> Iterator[pa.Table]:
     """The likeliest class of records, person by person in the order of the records: user, index (of the record within
     the person), label, probability."""
+
+    from sfumato.data import to_tensor
+
     theirs = {name: place for place, name in enumerate(asked.user_ids)}
     ours = {name: place for place, name in enumerate(records.user_ids)}
     if (nobody := next((name for name in theirs if name not in ours), None)) is not None:
@@ -148,14 +154,15 @@ def _users(records: UserDataset, users: np.ndarray) -> pa.Array:
     return pa.array([records.user_ids[user] for user in users.tolist()], pa.string())
 
 
-_ABOUT = "Rebuild people's own parts from their records, and serve them: nobody needs to have taken part in the run."
 _TOP = 10
 _OF_RUN = ("text", "vocabulary", "length", "oov_buckets")  # what the model was built for
 
 
 @dataclass(frozen=True, kw_only=True)
 class PersonaliseOptions(RatingOptions, ReadingOptions, CommonOptions):
-    """Whom to serve with what. How records are read is taken from the run's plan.json, unless given.
+    """Rebuild people's own parts from their records, and serve them: nobody needs to have taken part in the run.
+
+    How records are read is taken from the run's plan.json, unless given.
 
     Attributes:
         run: folder of a run of sfumato fedrecon.
@@ -240,8 +247,8 @@ def _with_classes(data: UserDataset, classes: Sequence[str]) -> UserDataset:
     )
 
 
-def personalise(argv: Sequence[str]) -> int:
-    options = _options(argv)
+def personalise(options: PersonaliseOptions) -> Answer:
+    """Write predictions, or measure, or both."""
     check_device(options.device)
     if options.out is None and not options.measure:
         raise InputError("what shall be done? give --out FILE.parquet for predictions, --measure, or both")
@@ -256,27 +263,29 @@ def personalise(argv: Sequence[str]) -> int:
     if not options.json:
         for line in records.summary():
             say(f"data: {line}")
-    told: dict[str, Any] = {"run": options.run, "users": len(records), "not_covered": True}
+    data: dict[str, Any] = {"run": options.run, "users": len(records), "not_covered": True}
+    lines: list[str | Table] = []
     if options.measure:
-        told["measured"] = _measure(run, records, options)
+        task = run.plan.default_task()
+        row = data["measured"] = task.measure(run.model, records, curve=True, device=options.device)
+        lines += by_records(task, {"trained": row, **task.about_test(records, row)})
     if options.out is not None:
         with bar("personalising") as progress:
             tables = _watched(_tables(run, records, options, kind), len(records), progress)
-            told |= {"out": options.out, "rows": write_tables(options.out, tables, private=True)}
-    if options.json:
-        say_json(told)
-    elif options.out is not None:
-        say(f"{told['rows']:,} predictions for {len(records):,} people: {options.out}")
-        say("Each row is made of that person's own records: no guarantee covers it, and it is for nobody else.")
-    return 0
+            data |= {"out": options.out, "rows": write_tables(options.out, tables, private=True)}
+        lines += [
+            f"{data['rows']:,} predictions for {len(records):,} people: {options.out}",
+            "Each row is made of that person's own records: no guarantee covers it, and it is for nobody else.",
+        ]
+    return Answer(data, lines)
 
 
-def _options(argv: Sequence[str]) -> PersonaliseOptions:
+def read(argv: Sequence[str]) -> PersonaliseOptions:
     """The options, over them those that the run was read with."""
-    command = {"command": "personalise", "about": _ABOUT}
+    command = {"command": "personalise", "about": COMMANDS["personalise"].about()}
     answer_help(PersonaliseOptions, argv, **command)
     first = read_flags(PersonaliseOptions, list(argv), **command)
-    about = RunFolder(first.run).read_plan().get("about") or {}
+    about = runs.RunFolder(first.run).read_plan().get("about") or {}
     names = [each.name for each in (*fields(RatingOptions), *fields(ReadingOptions)) if each.name != "items"]
     usual = {name: about[name] for name in names if about.get(name) is not None}
     words = as_flags(usual, PersonaliseOptions, source=first.run / "plan.json")
@@ -291,7 +300,13 @@ def _options(argv: Sequence[str]) -> PersonaliseOptions:
 
 def _opened(options: PersonaliseOptions) -> _Served:
     """The run, refused where it is of no use."""
-    folder = RunFolder(options.run)
+    from sfumato.data import Encoding
+    from sfumato.federated import FedRecon
+    from sfumato.federated.vocabulary import FILE as VOCABULARY
+    from sfumato.runs.checkpoint import STATE
+    from sfumato.training.old_plans import current
+
+    folder = runs.RunFolder(options.run)
     settings = folder.read_plan()
     about: dict[str, Any] = settings.pop("about", None) or {}
     name = settings.pop("plan", None)
@@ -325,6 +340,8 @@ def _opened(options: PersonaliseOptions) -> _Served:
 
 
 def _kind(plan: FedRecon) -> Kind:
+    from sfumato.federated.losses import NextTokenLoss, SquaredLoss
+
     kinds: dict[type, Kind] = {NextTokenLoss: "texts", SquaredLoss: "values"}
     return kinds.get(type(plan.loss), "classes")
 
@@ -348,6 +365,8 @@ def _refuse_unasked(options: PersonaliseOptions, kind: Kind) -> None:
 
 def _tables(run: _Served, records: UserDataset, options: PersonaliseOptions, kind: Kind) -> Iterator[pa.Table]:
     """What is written, for some people at a time."""
+    from sfumato.data.ratings import pairs
+
     serving, phases = run.plan.serving(run.model, records, device=options.device), run.plan.serving_phases
     if kind == "classes":
         assert options.query is not None
@@ -375,12 +394,3 @@ def _watched(tables: Iterator[pa.Table], people: int, progress: Any) -> Iterator
         yield table
         done += len(set(table["user"].to_pylist()))
         progress(done, people)
-
-
-def _measure(run: _Served, records: UserDataset, options: PersonaliseOptions) -> dict[str, Any]:
-    """The measurement of these people, told unless JSON is wanted."""
-    task = run.plan.default_task()
-    row = task.measure(run.model, records, curve=True, device=options.device)
-    if not options.json:
-        tell_by_records(task, {"trained": row, **task.about_test(records, row)})
-    return row

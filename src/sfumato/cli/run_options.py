@@ -1,15 +1,20 @@
 """Options of the training commands, where they come from, and what is said when a run begins."""
 
+from __future__ import annotations
+
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from sfumato import __version__, runs
 from sfumato._check import InputError, between, guess, whole
-from sfumato.algorithms import TRAINED, command_of
-from sfumato.cli.console import say
+from sfumato._types import PLAN_FORMAT
+from sfumato.algorithms import ALGORITHMS, TRAINED, command_of
+from sfumato.cli.commands import COMMANDS
+from sfumato.cli.console import leads, plain
 from sfumato.cli.models import ClassifierOptions, ModelOptions
 from sfumato.cli.parse import (
     CommonOptions,
@@ -23,10 +28,10 @@ from sfumato.cli.parse import (
     shortened,
 )
 from sfumato.cli.sources import DataOptions, ExampleDataOptions, fitted
-from sfumato.integrations import Log, MLflow, TensorBoard, WandB
-from sfumato.runs import RunFolder
-from sfumato.training import Callback, Plan
-from sfumato.training.plan import FORMAT
+
+if TYPE_CHECKING:
+    from sfumato.integrations import Log
+
 
 # How many CPU threads a command computes on.
 
@@ -89,14 +94,20 @@ def _opened(word: str, out: Path, **what: bool) -> Log:
 
 
 def _tensorboard(where: str, out: Path, what: dict[str, Any]) -> Log:
+    from sfumato.integrations import TensorBoard
+
     return TensorBoard(Path(where) / out.resolve().name, **what)
 
 
 def _wandb(where: str, out: Path, what: dict[str, Any]) -> Log:
+    from sfumato.integrations import WandB
+
     return WandB(where, run=out, **what)
 
 
 def _mlflow(where: str, out: Path, what: dict[str, Any]) -> Log:
+    from sfumato.integrations import MLflow
+
     uri, _, experiment = where.partition("#") if _URI.match(where) else ("", "", where)
     named = {"experiment": experiment} if experiment else {}
     return MLflow(**named, uri=uri or None, run=out, **what)
@@ -112,7 +123,7 @@ _KINDS: dict[str, Callable[[str, Path, dict[str, Any]], Log]] = {
 # Options of the training commands, and where they come from: a run to go on with, a settings file, the flags.
 
 
-P = TypeVar("P", bound=Plan)
+P = TypeVar("P")
 _INSTEAD = (("epsilon", "noise-std"), ("noise-std", "epsilon"), ("epochs", "steps"), ("steps", "epochs"))
 """Of these, one given on the command line takes the place of the other in a file."""
 
@@ -234,29 +245,35 @@ class ExampleTraining(Generic[P]):
     plan: P
 
 
-def training_options(kind: type[Any], options: Any, argv: Sequence[str], *, about: str) -> tuple[Any, frozenset[str]]:
+def options_of(name: str) -> Any:
+    """The class of all options of an algorithm's command that trains in rounds."""
+    algorithm = ALGORITHMS[name]
+    plan: Any = algorithm.load()
+    if algorithm.records == "examples":
+        return ExampleTraining[plan]
+    return PrivateTraining[plan] if hasattr(plan, "calibrate") else Training[plan]
+
+
+def training_options(name: str, argv: Sequence[str]) -> Any:
     """The command's options: of the run to go on with, over them the settings file's, over them the flags.
 
     Args:
-        kind: the plan's class.
-        options: the class of all options.
+        name: of the algorithm.
         argv: the words behind the command's name.
-        about: the first paragraph of the help.
-
-    Returns:
-        an object of that class, and the names of the fields that somebody has chosen.
 
     Raises:
         InputError: an unknown option, a wrong type, or a folder or file to read settings from that is of no use.
     """
-    command = command_of(kind.name)
+    command = command_of(name)
+    options, about = COMMANDS[command].kind(), COMMANDS[command].about()
     answer_help(options, argv, command=command, about=about)
+    kind = ALGORITHMS[name].load()
     words: list[str] = []
     resume, config = find(argv, "resume"), find(argv, "config")
     sources: list[Path] = [] if resume is None else [Path(resume) / "plan.json"]
     sources += [] if config is None else [Path(config)]
     if resume is not None:
-        RunFolder(resume).read_plan()  # says in its own words what is wrong with the folder
+        runs.RunFolder(resume).read_plan()  # says in its own words what is wrong with the folder
     later = list(argv)  # a part that they choose is not read from a file
     for file in reversed(sources):
         settings = _without_about(read_settings(file), kind, file, known=fields(options))
@@ -271,7 +288,7 @@ def training_options(kind: type[Any], options: Any, argv: Sequence[str], *, abou
     given = frozenset(word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--"))
     if isinstance(found.data, DataOptions) and found.data.text is not None:  # others are known when they are read
         found = replace(found, plan=fitted(found.plan, "texts", given))
-    return found, given
+    return replace(found, run=replace(found.run, chosen=given))
 
 
 def _replaced_noise(settings: dict[str, Any], argv: Sequence[str]) -> None:
@@ -297,7 +314,7 @@ def _without_about(settings: dict[str, Any], kind: type[Any], file: Path, *, kno
     """A plan.json as settings: what it says about the data and the model beside the plan's fields."""
     if "plan" not in settings:
         return settings
-    if settings["plan"] in TRAINED and settings.get("format") != FORMAT and file.name == "plan.json":
+    if settings["plan"] in TRAINED and settings.get("format") != PLAN_FORMAT and file.name == "plan.json":
         raise InputError(
             f"{file} is of an earlier version, whose runs cannot go on here; start a new one, or see its results with: "
             f"sfumato report {file.parent}"
@@ -310,56 +327,32 @@ def _without_about(settings: dict[str, Any], kind: type[Any], file: Path, *, kno
     return {**{name: value for name, value in about.items() if name in known}, **rest}
 
 
-# What is said when a run begins, and where it is stopped before: nobody is told to go on with a run that is not.
+def free_folder(name: str, run: Any) -> Path:
+    """Where the run goes; never onto something that is there."""
+    if run.resume is not None:
+        if run.out is not None and run.out != run.resume:
+            raise InputError("give --resume RUN or --out DIR: a run goes on in its own folder")
+        return run.resume
+    if run.out is not None:
+        taken = run.out.exists() and not (run.out.is_dir() and not any(run.out.iterdir()))
+        if taken and leads() and not run.dry_run:  # of several processes, the first makes the folder
+            runs.RunFolder(run.out).start()  # refuses it in its own words
+        return run.out
+    number = 1
+    while (free := Path("runs") / f"{name}-{number}").exists():
+        number += 1
+    return free
 
 
-class Begins(Callback):
-    """Says where a run is and how it goes on after a stop, as soon as that is true.
-
-    Args:
-        out: the run's folder.
-        command: that trains it.
-        already: the run is finished.
-        quiet: say nothing.
-
-    Attributes:
-        done: whether the run has begun.
-    """
-
-    def __init__(self, out: Path, command: str, *, already: bool, quiet: bool) -> None:
-        how = f"go on after a stop with: sfumato {command} --resume {out}"
-        if already:
-            how = "the run is finished: nothing is trained or measured again"
-        self._line = None if quiet else f"run: {out} ({how})"
-        self.done = False
-
-    def tell(self) -> None:
-        """Say it, unless it was said."""
-        if self._line is not None:
-            say(self._line)
-            self._line = None
-
-    def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
-        """Say it now at the latest."""
-        self.done = True
-        self.tell()
-
-
-def stopped_in_cache(cache: Path, model: Any, seed: int | None, *, resume: Path | None) -> str:
-    """What to do after a stop while records went through the frozen layers.
+def about_run(*groups: Any, **more: Any) -> dict[str, Any]:
+    """What plan.json says with the plan: enough to go on with the run.
 
     Args:
-        cache: the folder of `--prefix-cache`.
-        model: the options of the model.
-        seed: of the run.
-        resume: the folder of a run that was to go on; None for a new one.
+        groups: of options.
+        more: by name.
     """
-    stopped = "stopped while the records went through the frozen layers"
-    weights = getattr(model, "weights", None) or getattr(model, "pretrained", None)
-    if seed is None and resume is None and weights is None:
-        return (
-            f"{stopped}, and no run has begun; without --weights and --seed these layers are others each time, so "
-            f"delete {cache} and start again, with one of them"
-        )
-    run = "" if resume is not None else ", and no run has begun"
-    return f"{stopped}{run}; run the same command again, and {cache} goes on where it stopped"
+    about = {name: value for group in groups for name, value in asdict(group).items()}
+    about |= {**more, "version": __version__}
+    if about.get("store") is not None:  # where the records are found again, already as numbers
+        about["data"], about["store"] = about["store"], None
+    return plain(about)

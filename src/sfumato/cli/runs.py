@@ -1,22 +1,23 @@
 """`sfumato report` and `sfumato close`: a page about runs, and the end of a run that was stopped."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from sfumato._check import InputError
-from sfumato.cli.console import say, say_json
-from sfumato.cli.parse import CommonOptions, parse
+from sfumato.cli.console import Answer
+from sfumato.cli.parse import CommonOptions
 
-# `sfumato report`: one self-contained HTML page about one run or several.
+if TYPE_CHECKING:
+    from sfumato.runs.run import Closed
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions(CommonOptions):
-    """What to report.
+    """One HTML page that needs nothing else: what was promised, what was reached, what is not covered.
 
     Attributes:
         runs: folders of runs; several are shown side by side.
@@ -34,29 +35,20 @@ class ReportOptions(CommonOptions):
     public_evaluation: bool = False
 
 
-def report(argv: Sequence[str]) -> int:
-    about = "One HTML page that needs nothing else: what was promised, what was reached, what is not covered."
-    options = parse(ReportOptions, argv, command="report", about=about)
+def report(options: ReportOptions) -> Answer:
+    """Write the page."""
     if not options.runs:
         raise InputError("which run? give its folder: sfumato report RUN")
     from sfumato.report import summary, write_report  # late: --help needs no plots
 
     page = write_report(options.runs, options.out, public=options.public, public_evaluation=options.public_evaluation)
-    if options.json:
-        say_json({"report": page, "runs": options.runs})
-    elif len(options.runs) == 1:
-        say("\n".join(summary(options.runs[0], page)))
-    else:
-        say(f"report: {page}")
-    return 0
-
-
-# `sfumato close`: end a run that was stopped, and delete its key.
+    lines = summary(options.runs[0], page) if len(options.runs) == 1 else [f"report: {page}"]
+    return Answer({"report": page, "runs": options.runs}, lines)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CloseOptions(CommonOptions):
-    """What to close.
+    """End a run that was stopped: its key is deleted, all else is kept. It cannot go on after that.
 
     Attributes:
         run: folder of the run.
@@ -65,35 +57,34 @@ class CloseOptions(CommonOptions):
     run: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
 
 
-def close(argv: Sequence[str]) -> int:
-    about = "End a run that was stopped: its key is deleted, all else is kept. It cannot go on after that."
-    options = parse(CloseOptions, argv, command="close", about=about)
+def close(options: CloseOptions) -> Answer:
+    """Delete the key."""
     from sfumato.runs.run import close_run  # late: --help needs no torch
 
     closed = close_run(options.run)
-    if options.json:
-        facts = {"complete": closed.complete, "already": closed.already, "stated": closed.stated, "round": closed.round}
-        say_json({"run": options.run, **facts})
-        return 0
+    facts = {"complete": closed.complete, "already": closed.already, "stated": closed.stated, "round": closed.round}
+    return Answer({"run": options.run, **facts}, _closed(options.run, closed))
+
+
+def _closed(run: Path, closed: "Closed") -> Iterator[str]:
     if closed.already:
-        say(f"{options.run} is closed already; nothing was left to do")
-        return 0
+        yield f"{run} is closed already; nothing was left to do"
+        return
     if closed.complete:
-        say(f"{options.run} had run to its end; its key is deleted")
-        return 0
+        yield f"{run} had run to its end; its key is deleted"
+        return
     after = "" if closed.round is None else f" after round {closed.round}"
     key = (
         "Its key is deleted, so nobody can repeat its noise." if closed.key else "It held no key that could be deleted."
     )
-    say(f"closed: {options.run}{after}. {key}")
-    say("It cannot go on any more: rounds that were left can only be a new run, whose cost adds up with this one.")
+    yield f"closed: {run}{after}. {key}"
+    yield "It cannot go on any more: rounds that were left can only be a new run, whose cost adds up with this one."
     if closed.answered:
-        say(
+        yield (
             "Plan, ledger and model are as they were; of the statement, the answer about its key now says that it was "
             "closed."
         )
     elif closed.stated:
-        say("Plan, ledger, statement and model are as they were.")
+        yield "Plan, ledger, statement and model are as they were."
     else:
-        say("It was killed before it wrote a statement and a model, and now it never will; its ledger is as it was.")
-    return 0
+        yield "It was killed before it wrote a statement and a model, and now it never will; its ledger is as it was."

@@ -1,31 +1,29 @@
 """A user's own network by name: module:factory, where the factory is a class or a function without arguments."""
 
+from __future__ import annotations
+
 import dataclasses
 import importlib
 import sys
 import warnings
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import numpy as np
-import torch
 import tyro
-from torch import nn
 
-from sfumato import data as datasets
 from sfumato._check import InputError, positive, whole
-from sfumato._files import write_atomic
+from sfumato._lazy import torch
 from sfumato._random import RandomSource
-from sfumato.cli.console import bar, leads, say
-from sfumato.data import ExampleDataset, Split, UncountedTexts, UserDataset
-from sfumato.data.domain import read_names
-from sfumato.data.readers.movielens import is_movielens
-from sfumato.federated import FederatedPlan, FedRecon, PrivateVocabulary
-from sfumato.federated.losses import LOSSES, ClassLoss, Loss, NextTokenLoss, SquaredLoss, without_head
-from sfumato.models import refuse_no_values
-from sfumato.training import Callback
+from sfumato.cli.console import bar, say
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from sfumato.data import ExampleDataset, Split, UncountedTexts, UserDataset
+    from sfumato.federated import Centralized, FederatedPlan, PrivateVocabulary
 
 
 def is_own(name: str) -> bool:
@@ -43,6 +41,10 @@ def own_model(name: str, source: RandomSource) -> nn.Module:
     Raises:
         InputError: there is no such module or function, it fails, or it gives no module whose weights have shapes.
     """
+    from torch import nn
+
+    from sfumato.models import refuse_no_values
+
     module, _, factory = name.partition(":")
     if not module or not factory:
         raise InputError(f"a model of your own must be module:factory, got {name!r}; for example networks:resnet")
@@ -98,30 +100,6 @@ def read_list(file: Path) -> list[str]:
         return file.read_text("utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{file} cannot be read ({error}); take a whole copy of the run") from None
-
-
-class PublicLists(Callback):
-    """Written as soon as the folder is there.
-
-    Args:
-        folder: of the run.
-        lists: names by the file's name.
-
-    Raises:
-        InputError: a name has a line break.
-    """
-
-    def __init__(self, folder: Path, lists: Mapping[str, Sequence[str]]) -> None:
-        for file, names in lists.items():
-            if (broken := next((name for name in names if len(name.splitlines()) != 1), None)) is not None:
-                raise InputError(f"the name {broken!r} is no line of {file}, which has one a line; change it")
-        self._folder, self._lists = folder, lists
-
-    def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
-        """Write them, in the first of several processes."""
-        if leads():
-            for name, names in self._lists.items():
-                write_atomic(self._folder / name, "".join(f"{each}\n" for each in names).encode())
 
 
 # The one check of a share that is kept out of training, whether of users or of examples.
@@ -183,7 +161,7 @@ class RatingOptions:
 # Options that declare which classes there are, so that a run with a guarantee takes none from the records.
 
 
-D = TypeVar("D", ExampleDataset, UserDataset)
+D = TypeVar("D", "ExampleDataset", "UserDataset")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -209,6 +187,8 @@ class ClassOptions:
         Raises:
             InputError: the file is of no use.
         """
+        from sfumato.data.domain import read_names
+
         return None if self.class_names is None else read_names(self.class_names)
 
     def given(self) -> dict[str, object]:
@@ -276,6 +256,8 @@ class ReadingOptions:
         Raises:
             InputError: it is not there, not understood, or holds something that is refused.
         """
+        from sfumato import data as datasets
+
         with bar("reading") as progress:
             return datasets.load(
                 path,
@@ -387,8 +369,10 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
         if self.counts_vocabulary and self.oov_buckets:
             raise InputError("--oov-buckets goes with a public vocabulary; leave it out with --vocabulary private")
 
-    def open(self, path: str) -> "Opened":
+    def open(self, path: str) -> Opened:
         """Open a data set, or read texts; errors as for `ReadingOptions.load`."""
+        from sfumato import data as datasets
+
         self.refuse_unread()
         if self.text is None:
             return Opened(self.load(path, self.size, self.channels))
@@ -506,6 +490,8 @@ def _opened(options: DataOptions, path: str, flag: str) -> Opened:
 
 
 def _split(whole: UserDataset, options: DataOptions, share: float) -> Split:
+    from sfumato import data as datasets
+
     by = {"user": datasets.split_users, "label": datasets.split_labels, "group": datasets.split_groups}
     refuse_share(test_share=share, validation_share=options.validation_share)
     if options.test_names is None:
@@ -657,6 +643,8 @@ class RatedDataOptions(RatingOptions, LabelledDataOptions):
 
     def rated(self, path: str) -> bool:
         """Whether a place holds ratings."""
+        from sfumato.data.rating_files import is_movielens
+
         if self.item is not None or self.value is not None:
             return True
         return self.input is None and self.label is None and self.schema is None and is_movielens(Path(path))
@@ -721,6 +709,8 @@ def read_examples(
     Raises:
         InputError: it is not there, not understood, or holds something that is refused.
     """
+    from sfumato import data as datasets
+
     with bar("reading") as progress:
         if isinstance(options, RatedDataOptions):
             if options.rated(path):
@@ -753,6 +743,8 @@ def _ratings(
     path: str, options: RatedDataOptions, part: Literal["train", "test"], progress: Callable[[int, int], None]
 ) -> ExampleDataset:
     """Each rating as an example."""
+    from sfumato import data as datasets
+
     if part != "train":
         raise datasets.MissingPart(f"{path} is not divided into train and test; give a --test-share")
     found = datasets.load(path, user=options.user, **options.of_ratings(), progress=progress)
@@ -774,6 +766,8 @@ def read_example_parts(
     Raises:
         InputError: as `read_examples`; or nothing is left to train on.
     """
+    from sfumato import data as datasets
+
     whole(at_least=0, split_seed=options.split_seed)
     if options.data is None:
         raise InputError("which records? give --data PATH, or --data glyphs for the embedded data")
@@ -830,6 +824,8 @@ def _refuse_other_targets(train: ExampleDataset, test: ExampleDataset) -> None:
 
 def _own_test(options: LabelledDataOptions, classes: bool) -> ExampleDataset | None:
     """The test part that the data come with, if they do."""
+    from sfumato import data as datasets
+
     assert options.data is not None
     try:
         return read_examples(options.data, options, "test", classes=classes)
@@ -839,6 +835,8 @@ def _own_test(options: LabelledDataOptions, classes: bool) -> ExampleDataset | N
 
 def _part_of(path: str, options: LabelledDataOptions, classes: bool) -> Literal["train", "test"]:
     """The part to test on of a place that may be divided itself."""
+    from sfumato import data as datasets
+
     try:
         read_examples(path, options, "test", classes=classes)
     except datasets.MissingPart:
@@ -863,14 +861,10 @@ def _describe_examples(
 # What a plan trains by where nobody has chosen: the loss that its kind of data has, and how many clients at once.
 
 
-P = TypeVar("P", bound=FederatedPlan)
+P = TypeVar("P", bound="FederatedPlan | Centralized")
 
 
 Kind = Literal["texts", "values", "classes"]
-
-
-_LOSSES: dict[Kind, Loss] = {"texts": NextTokenLoss(), "values": SquaredLoss(), "classes": ClassLoss()}
-"""The loss of such data, where the chosen one does not fit."""
 
 
 def kind_of(data: UserDataset) -> Kind:
@@ -889,10 +883,13 @@ def fitted(plan: P, kind: Kind, given: Collection[str]) -> P:
     Raises:
         InputError: a loss of embeddings was chosen for other data, or the plan has none for these.
     """
-    usual = _LOSSES[kind]
-    fits = (
-        type(plan.loss) is type(usual) if kind != "classes" else not isinstance(plan.loss, NextTokenLoss | SquaredLoss)
-    )
+    from sfumato.federated import FedRecon
+    from sfumato.federated.losses import LOSSES, ClassLoss, NextTokenLoss, SquaredLoss, without_head
+
+    usual = {"texts": NextTokenLoss(), "values": SquaredLoss(), "classes": ClassLoss()}[kind]
+    fits = type(plan.loss) is type(usual)
+    if kind == "classes":
+        fits = not isinstance(plan.loss, NextTokenLoss | SquaredLoss)
     if not fits and "client.loss" not in given:
         plan = replace(plan, client=replace(plan.client, loss=usual))
     if kind != "classes" and not without_head(plan.loss):  # tasks refuse all other losses that do not fit
@@ -950,6 +947,8 @@ def counted_vocabulary(options: Any, population: int) -> PrivateVocabulary | Non
     Raises:
         InputError: a number out of range, or no noise is enough.
     """
+    from sfumato.federated import PrivateVocabulary
+
     if not _counts(options):
         return None
     data, plan = options.data, options.plan

@@ -4,18 +4,16 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from torch import nn
 
 from sfumato._check import InputError, non_negative, whole
-from sfumato._files import read_json
-from sfumato._parts import flat
+from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato.algorithms import ALGORITHMS
-from sfumato.cli.console import leads, notify, number, plain, say, say_json, table
+from sfumato.cli.console import STOPPED, Answer, leads, notify, number, say, table
 from sfumato.cli.models import (
     about_classifier,
     build,
@@ -26,22 +24,18 @@ from sfumato.cli.models import (
     public_sizes,
     refuse_idle_adapters,
 )
+from sfumato.cli.results import dry_run, measured
 from sfumato.cli.run_options import (
-    Begins,
     EmbeddingRunOptions,
-    ExampleTraining,
-    PrivateTraining,
     RunOptions,
-    Training,
+    about_run,
+    free_folder,
     open_logs,
-    stopped_in_cache,
-    training_options,
     use_threads,
 )
 from sfumato.cli.sources import (
     ExampleParts,
     Parts,
-    PublicLists,
     counted_vocabulary,
     fitted,
     is_own,
@@ -62,12 +56,10 @@ from sfumato.integrations import Log
 from sfumato.mechanisms import Auto
 from sfumato.models.weights import refuse_missing
 from sfumato.runs import RunFolder
-from sfumato.statement import Statement
-from sfumato.statement.facts import make_statement
-from sfumato.training import ModelBuilder, NoiseCost, Opening, Plan, Task
+from sfumato.statement import Statement, make_statement
+from sfumato.training import Callback, ModelBuilder, NoiseCost, Opening, Plan, Task
 from sfumato.training import RunOptions as FitOptions
 from sfumato.training.fit import facts_of
-from sfumato.training.monitoring import SEEN, not_finite
 
 # The kinds of records that a training command can have: their options, their reader, and the models for them.
 
@@ -77,7 +69,6 @@ class RecordKind:
     """What differs between training on users and on examples.
 
     Attributes:
-        options: the class of all options, for a plan's class.
         read: the parts of the data, from all options.
         fit: the plan with what follows from the kind of the data, from it, the data and the names of chosen fields.
         build: the model, from all options, the fitted plan, the data and the seed.
@@ -88,7 +79,6 @@ class RecordKind:
         lists: public lists beside plan.json, by the file's name, from the fitted plan and the data.
     """
 
-    options: Callable[[type[Plan]], Any]
     read: Callable[..., Any]
     fit: Callable[[Any, Any, Collection[str]], Plan]
     build: Callable[[Any, Any, Any, int | None], nn.Module]
@@ -157,7 +147,6 @@ def _lists(plan: Any, data: UserDataset) -> Mapping[str, Sequence[str]]:
 
 RECORD_KINDS = {
     "users": RecordKind(
-        options=lambda kind: PrivateTraining[kind] if kind.private else Training[kind],  # type: ignore[valid-type]
         read=lambda options, *, quiet: read_parts(options.data, quiet=quiet),
         fit=lambda plan, data, given: fitted(plan, kind_of(data), given),
         build=_build_of_users,
@@ -167,7 +156,6 @@ RECORD_KINDS = {
         lists=_lists,
     ),
     "examples": RecordKind(
-        options=lambda kind: ExampleTraining[kind],  # type: ignore[valid-type]
         read=_read_examples,
         fit=lambda plan, data, given: plan,
         build=_build_classifier,
@@ -261,69 +249,83 @@ def _show_noise(rows: Sequence[NoiseCost]) -> None:
     say(f"noise: {known[0].settings or known[0].noise}, which has the least error at this budget\n")
 
 
-# Measurements of models, as a table on the terminal.
+# What is said when a run begins, and where it is stopped before: nobody is told to go on with a run that is not.
 
 
-def tell(task: Task, evaluation: dict[str, Any]) -> None:
-    """What evaluation.json holds."""
-    models = [name for name in ("untrained", "trained") if name in evaluation]
-    if not models:
-        say("no test data, so nothing was measured")
-        return
-    stages = [f"stage {number}" for number in range(1, len(evaluation)) if f"stage {number}" in evaluation]
-    models[1:1] = stages[:-1]  # the model of the last one is the trained one
-    models += [SEEN] if SEEN in evaluation else []
-    names, keys, told = task.table(evaluation)
-    table(["model", *names], [[name, *(_cell(evaluation[name], key) for key in keys)] for name in models])
-    say(f"\n{told}")
-    if SEEN in evaluation:
-        count = evaluation[SEEN]["users"]
-        say(f"seen: the trained model on {count:,} people who took part; no guarantee covers this row")
-    unmeasured = not_finite(evaluation)
-    if unmeasured:
-        say(unmeasured)
-
-
-def tell_by_records(task: Task, evaluation: dict[str, Any]) -> None:
-    """The trained model on some people: on all of them, and by how many records they have."""
-    row = evaluation["trained"]
-    names, keys, _ = task.table(evaluation)
-    groups = list(row["by_records"])
-    groups.append({**row, "records": "all", "users": sum(each["users"] for each in groups)})  # who had some to measure
-    table(
-        ["records", "people", *names],
-        [[each["records"], f"{each['users']:,}", *(_cell(each, key) for key in keys)] for each in groups],
-    )
-    say("\neach own part was rebuilt from some of the person's records, and measured on the others")
-
-
-def without_curve(row: dict[str, Any]) -> dict[str, Any]:
-    """The row without what takes much room."""
-    return {name: value for name, value in row.items() if name not in ("roc", "confusion", "nearest")}
-
-
-def say_outcome(out: Path, page: Path, statement: Statement, evaluation: dict[str, Any], *, already: bool) -> None:
-    """What a run brought, as one JSON object.
+class Begins(Callback):
+    """Says where a run is and how it goes on after a stop, as soon as that is true.
 
     Args:
-        out: its folder.
-        page: its page.
-        statement: its statement.
-        evaluation: what evaluation.json holds.
-        already: the run was finished before.
+        out: the run's folder.
+        command: that trains it.
+        already: the run is finished.
+        quiet: say nothing.
+
+    Attributes:
+        done: whether the run has begun.
     """
-    rows = {name: without_curve(row) if isinstance(row, dict) else row for name, row in evaluation.items()}
-    say_json({"run": out, "report": page, "statement": statement.to_json(), "evaluation": rows, "already": already})
+
+    def __init__(self, out: Path, command: str, *, already: bool, quiet: bool) -> None:
+        how = f"go on after a stop with: sfumato {command} --resume {out}"
+        if already:
+            how = "the run is finished: nothing is trained or measured again"
+        self._line = None if quiet else f"run: {out} ({how})"
+        self.done = False
+
+    def tell(self) -> None:
+        """Say it, unless it was said."""
+        if self._line is not None:
+            say(self._line)
+            self._line = None
+
+    def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
+        """Say it now at the latest."""
+        self.done = True
+        self.tell()
 
 
-def _cell(row: dict[str, Any], key: str) -> str:
-    """One measurement; a run that was resumed with other rates has not measured all of them twice."""
-    value: Any = row
-    for part in key.split("/"):
-        value = value.get(part) if isinstance(value, dict) else None
-    if value is None:
-        return ""
-    return f"{value:.4f}" if value == 0 or 1e-2 <= abs(value) < 1e6 else f"{value:.4g}"
+def stopped_in_cache(cache: Path, model: Any, seed: int | None, *, resume: Path | None) -> str:
+    """What to do after a stop while records went through the frozen layers.
+
+    Args:
+        cache: the folder of `--prefix-cache`.
+        model: the options of the model.
+        seed: of the run.
+        resume: the folder of a run that was to go on; None for a new one.
+    """
+    stopped = "stopped while the records went through the frozen layers"
+    weights = getattr(model, "weights", None) or getattr(model, "pretrained", None)
+    if seed is None and resume is None and weights is None:
+        return (
+            f"{stopped}, and no run has begun; without --weights and --seed these layers are others each time, so "
+            f"delete {cache} and start again, with one of them"
+        )
+    run = "" if resume is not None else ", and no run has begun"
+    return f"{stopped}{run}; run the same command again, and {cache} goes on where it stopped"
+
+
+class PublicLists(Callback):
+    """Written as soon as the folder is there.
+
+    Args:
+        folder: of the run.
+        lists: names by the file's name.
+
+    Raises:
+        InputError: a name has a line break.
+    """
+
+    def __init__(self, folder: Path, lists: Mapping[str, Sequence[str]]) -> None:
+        for file, names in lists.items():
+            if (broken := next((name for name in names if len(name.splitlines()) != 1), None)) is not None:
+                raise InputError(f"the name {broken!r} is no line of {file}, which has one a line; change it")
+        self._folder, self._lists = folder, lists
+
+    def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
+        """Write them, in the first of several processes."""
+        if leads():
+            for name, names in self._lists.items():
+                write_atomic(self._folder / name, "".join(f"{each}\n" for each in names).encode())
 
 
 # The training commands: one for every algorithm of the registry.
@@ -332,21 +334,13 @@ def _cell(row: dict[str, Any], key: str) -> str:
 # a run (the data, the split, the model) is kept in plan.json under "about", as it was given.
 
 
-_MOST_SHOWN = 16  # numbers of a setting
 _UNWATCHED = "--evaluate-every needs validation data: give --validation-share 0.1, for example"
 
 
-def options_of(name: str) -> Any:
-    """The class of all options of an algorithm's command."""
-    algorithm = ALGORITHMS[name]
-    return RECORD_KINDS[algorithm.records].options(algorithm.load())
-
-
-def train(name: str, argv: Sequence[str]) -> int:
+def train(options: Any) -> Answer:
     """Run the training command of an algorithm of the registry."""
-    algorithm = ALGORITHMS[name]
-    plan_class, kind = algorithm.load(), RECORD_KINDS[algorithm.records]
-    options, given = training_options(plan_class, options_of(name), argv, about=algorithm.about)
+    name = options.plan.name
+    kind = RECORD_KINDS[ALGORITHMS[name].records]
     run: RunOptions = options.run
     _check(run)
     use_threads(run.threads)
@@ -364,7 +358,7 @@ def train(name: str, argv: Sequence[str]) -> int:
         raise _moved(options, error) from None
     population = options.plan.public_population(parts.train)
     chosen = planned or decided(options, population)
-    chosen = dataclasses.replace(chosen, plan=kind.fit(chosen.plan, parts.train, given))
+    chosen = dataclasses.replace(chosen, plan=kind.fit(chosen.plan, parts.train, run.chosen))
     plan, opening = chosen.plan, chosen.opening(parts)
     task = kind.task(options, plan) or plan.default_task()
     task.check(parts.train)  # before a model is built that would not fit them
@@ -458,23 +452,6 @@ def _refuse_other_budget(options: Any) -> None:
         )
 
 
-def free_folder(name: str, run: Any) -> Path:
-    """Where the run goes; never onto something that is there."""
-    if run.resume is not None:
-        if run.out is not None and run.out != run.resume:
-            raise InputError("give --resume RUN or --out DIR: a run goes on in its own folder")
-        return run.resume
-    if run.out is not None:
-        taken = run.out.exists() and not (run.out.is_dir() and not any(run.out.iterdir()))
-        if taken and leads() and not run.dry_run:  # of several processes, the first makes the folder
-            RunFolder(run.out).start()  # refuses it in its own words
-        return run.out
-    number = 1
-    while (free := Path("runs") / f"{name}-{number}").exists():
-        number += 1
-    return free
-
-
 def _fit(
     chosen: Decided,
     model: nn.Module | ModelBuilder,
@@ -486,7 +463,7 @@ def _fit(
     logs: Sequence[Log],
     *,
     already: bool,
-) -> int:
+) -> Answer:
     from safetensors import SafetensorError  # late: without the extra, the message is to name torch
 
     run: RunOptions = options.run
@@ -523,11 +500,11 @@ def _fit(
     except KeyboardInterrupt:
         if begins.done:  # asked twice, or while it was measured: the round in hand was not waited for
             notify(f"stopped at once; go on with: sfumato {plan.name} --resume {out}")
-            return 130
+            return STOPPED
         if run.prefix_cache is None:
             raise
         notify(stopped_in_cache(run.prefix_cache, options.model, plan.seed, resume=run.resume))
-        return 130
+        return STOPPED
     except BrokenPipeError:
         raise InputError(
             f"whoever read what is told here is gone; go on with: sfumato {plan.name} --resume {out}, and let the "
@@ -544,38 +521,33 @@ def _fit(
             f"stopped after round {done} of {rounds}; go on with: sfumato {plan.name} --resume {out}; or end it for "
             f"good with: sfumato close {out}"
         )
-        return 130
+        return STOPPED
     if opening is not None and leads() and not run.json:
         words = len((out / VOCABULARY_FILE).read_text("utf-8").splitlines())
         say(f"vocabulary: {words:,} words, counted under noise, in {out / VOCABULARY_FILE}")
-    conclude(result.statement, out, task, as_json=run.json, already=already)
-    return 0
+    return measured(result.statement, out, task, already=already)
 
 
 def _about(options: Any, data: dict[str, Any], vocabulary: PrivateVocabulary | None) -> dict[str, Any]:
-    """What plan.json says beside the plan: enough to build the model and read the data again."""
-    told = {
-        **dataclasses.asdict(options.data),
-        **dataclasses.asdict(options.model),
-        **({"far": options.run.far} if isinstance(options.run, EmbeddingRunOptions) else {}),
-        "evaluate_every": options.run.evaluate_every,
-        "checkpoint_every": options.run.checkpoint_every,
-        "checkpoint_minutes": options.run.checkpoint_minutes,
-        "device": options.run.device,
-        "log": options.run.log,
-        "log_private": options.run.log_private,
-        "public_evaluation": options.run.public_evaluation,
-        "prefix_cache": options.run.prefix_cache,
+    """What plan.json says with the plan: enough to build the model and read the data again."""
+    run: RunOptions = options.run
+    return about_run(
+        options.data,
+        options.model,
+        **({"far": run.far} if isinstance(run, EmbeddingRunOptions) else {}),
+        evaluate_every=run.evaluate_every,
+        checkpoint_every=run.checkpoint_every,
+        checkpoint_minutes=run.checkpoint_minutes,
+        device=run.device,
+        log=run.log,
+        log_private=run.log_private,
+        public_evaluation=run.public_evaluation,
+        prefix_cache=run.prefix_cache,
         **data,
-        "version": version("sfumato"),
-    }
-    if told.get("store") is not None:  # where the records are found again, already as numbers
-        told["data"], told["store"] = told["store"], None
-    if options.plan.private:
-        told["epsilon_wanted"] = _epsilon_wanted(options)
-    if vocabulary is not None:  # a run that goes on knows no epsilon to choose it by
-        told["vocabulary_noise"] = vocabulary.noise_multiplier
-    return plain(told)
+        **({"epsilon_wanted": _epsilon_wanted(options)} if options.plan.private else {}),
+        # a run that goes on knows no epsilon to choose it by
+        **({} if vocabulary is None else {"vocabulary_noise": vocabulary.noise_multiplier}),
+    )
 
 
 def _epsilon_wanted(options: Any) -> float | None:
@@ -589,7 +561,7 @@ def _negatives(parts: Any) -> UserDataset | None:
     return parts.negatives if isinstance(parts, Parts) else None
 
 
-def _dry_run(chosen: Decided, parts: Any, options: Any) -> int:
+def _dry_run(chosen: Decided, parts: Any, options: Any) -> Answer:
     plan, opening = chosen.plan, chosen.opening(parts)
     population = plan.public_population(parts.train) if parts else options.plan.population
     plan.refuse_unready(population)
@@ -599,21 +571,9 @@ def _dry_run(chosen: Decided, parts: Any, options: Any) -> int:
     if parts and (negatives := _negatives(parts)) is not None:
         told = [*told, plan.with_negatives(negatives, parts.train).assumption()]
     statement = _promise(plan, population, opening, told)
-    first = {} if opening is None else opening.about()
-    if options.run.json:
-        say_json({"plan": plan.to_json(), **first, "statement": statement.to_json()})
-        return 0
-    table(["setting", "value"], [[name, _shown(value)] for name, value in flat(plan.to_json()) if value is not None])
     tried = "model and data were tried out; " if parts else ""
-    say(f"\nat its end the run would state:\n\n{statement.text()}\n\ndry run: {tried}nothing was trained or written")
-    return 0
-
-
-def _shown(value: Any) -> str:
-    """A setting; long lists by their length and range."""
-    if isinstance(value, tuple) and len(value) > _MOST_SHOWN:
-        return f"{len(value)} numbers, {min(value):.6g} to {max(value):.6g}"
-    return str(value)
+    first = {} if opening is None else opening.about()
+    return dry_run(plan, statement, f"{tried}nothing was trained or written", **first)
 
 
 def _promise(plan: Plan, population: int, opening: Opening | None, data_assumptions: Sequence[str]) -> Statement:
@@ -634,25 +594,3 @@ def _promise(plan: Plan, population: int, opening: Opening | None, data_assumpti
         if told := opening.outlook(population):
             warnings.warn(told, stacklevel=2)
     return make_statement(event, facts, noise_source="os" if plan.seed is None else "seeded")
-
-
-def conclude(statement: Statement, out: Path, task: Task, *, as_json: bool, already: bool) -> None:
-    """What the run brought: measurements, statement, where all is. The leader has written it, so the leader tells."""
-    if not leads():
-        return
-    file = out / "evaluation.json"
-    evaluation = read_json(file) if file.exists() else {}
-    from sfumato.report import summary, write_report  # late: plots take a while to load
-
-    try:
-        page = write_report([out])
-    except InputError as error:
-        raise InputError(f"the run in {out} is whole, but not its page ({error}); sfumato report {out}") from None
-    if as_json:
-        say_outcome(out, page, statement, evaluation, already=already)
-        return
-    tell(task, evaluation)
-    if already:
-        say(f"\nthe run was finished before, so these are its measurements; sfumato report {out} says its verdict")
-        return
-    say("\n" + "\n".join(summary(out, page)) + f"\n\nrun: {out}")

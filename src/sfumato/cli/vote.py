@@ -1,43 +1,40 @@
 """`sfumato vote` and `sfumato tally`: agents answer public queries under noise, and one of the parties that count."""
 
-import dataclasses
+from __future__ import annotations
+
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import numpy as np
-import torch
-from torch import nn
 
-from sfumato import data as datasets
+from sfumato import runs
 from sfumato._check import InputError
-from sfumato._files import read_json
+from sfumato._lazy import torch
 from sfumato.algorithms import ALGORITHMS, command_of
-from sfumato.cli.console import bar, leads, notify, plain, say, say_json, table, told_bar
+from sfumato.cli.console import STOPPED, Answer, Table, bar, leads, notify, say, told_bar
 from sfumato.cli.models import ClassifierOptions, build_classifier, check_device, public_features
-from sfumato.cli.parse import CommonOptions, parse
-from sfumato.cli.run_options import BudgetOptions, training_options
+from sfumato.cli.parse import CommonOptions
+from sfumato.cli.results import dry_run, evaluation_of, outcome, without_curves
+from sfumato.cli.run_options import BudgetOptions, about_run, free_folder
 from sfumato.cli.sources import ClassOptions, ReadingOptions
-from sfumato.cli.training import free_folder, say_outcome
-from sfumato.data import ExampleDataset, UserDataset, to_tensor
-from sfumato.data.files import MissingPart
-from sfumato.models import features_of
-from sfumato.runs import RunFolder
-from sfumato.statement.facts import make_statement
-from sfumato.voting import ClearTally, Tally, VotingResult
-from sfumato.voting.plan import VotingPlan
-from sfumato.voting.public_pool import numbered_alike, with_public_classes
-from sfumato.voting.run import facts_of
-from sfumato.voting.settings import VotingSettings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from sfumato.data import ExampleDataset, UserDataset
+    from sfumato.voting import Tally, VotingResult
+    from sfumato.voting.plan import VotingPlan
+    from sfumato.voting.settings import VotingSettings
+
 
 # Options of the votes: who votes, on which public examples, with which models, and who counts.
 
 
-P = TypeVar("P", bound=VotingPlan)
+P = TypeVar("P", bound="VotingPlan")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,6 +189,9 @@ def read_vote(options: VoteData, *, quiet: bool) -> VoteParts:
     Raises:
         InputError: one is missing, not understood, or has other classes than the agents.
     """
+    from sfumato.data.files import MissingPart
+    from sfumato.voting.public_pool import numbered_alike, with_public_classes
+
     if options.agents is None or options.pool is None:
         missing = "--agents" if options.agents is None else "--pool"
         what = "private records, one user an agent" if options.agents is None else "public examples to ask about"
@@ -218,6 +218,9 @@ def read_vote(options: VoteData, *, quiet: bool) -> VoteParts:
 
 
 def _examples(path: str, part: Literal["train", "test"], options: VoteData, agents: UserDataset) -> ExampleDataset:
+    from sfumato import data as datasets
+    from sfumato.voting.public_pool import numbered_alike
+
     names = None if agents.label_names is None or agents.found else list(agents.label_names)
     with bar("reading") as progress:
         found = datasets.load_examples(
@@ -236,6 +239,8 @@ def _examples(path: str, part: Literal["train", "test"], options: VoteData, agen
 
 
 def _without_labels(path: str, options: VoteData) -> ExampleDataset:
+    from sfumato import data as datasets
+
     with bar("reading") as progress:
         return datasets.unlabelled(
             path,
@@ -263,7 +268,7 @@ def sources(kind: type[Any]) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TallyOptions(CommonOptions):
-    """One tallier.
+    """Count votes with other talliers. Each sees shares that tell nothing; together they open the noisy answers.
 
     Attributes:
         index: which of the talliers this one is, from 1.
@@ -292,9 +297,8 @@ class TallyOptions(CommonOptions):
     seed: int | None = None
 
 
-def tally(argv: Sequence[str]) -> int:
-    about = "Count votes with other talliers. Each sees shares that tell nothing; together they open the noisy answers."
-    options = parse(TallyOptions, argv, command="tally", about=about)
+def tally(options: TallyOptions) -> Answer:
+    """Serve until stopped."""
     from sfumato.voting.multi_party.messages import Credentials  # late: --help needs no NumPy
     from sfumato.voting.multi_party.tallier import Settings, serve
 
@@ -315,9 +319,7 @@ def tally(argv: Sequence[str]) -> int:
         seed=options.seed,
     )
     serve(settings, ready=(lambda line: None) if options.json else say)
-    if options.json:
-        say_json({"index": options.index, "talliers": list(options.talliers), "seeded": options.seed is not None})
-    return 0
+    return Answer({"index": options.index, "talliers": options.talliers, "seeded": options.seed is not None})
 
 
 # `sfumato vote ae` and `sfumato vote knn`: agents answer public queries under noise, and a student learns of them.
@@ -332,24 +334,22 @@ def options_of(name: str) -> Any:
     return sources(ALGORITHMS[name].load())
 
 
-def train(name: str, argv: Sequence[str]) -> int:
+def train(options: Any) -> Answer:
     """Run the command of a plan of the registry."""
-    algorithm = ALGORITHMS[name]
-    options, _ = training_options(algorithm.load(), options_of(name), argv, about=algorithm.about)
-    command = command_of(name)
+    command = command_of(options.plan.name)
     run: VoteRun = options.run
     check_device(run.device)
     if run.threads is not None:
         torch.set_num_threads(max(1, run.threads))
     refuse_undecided(options)
     out = free_folder(command.replace(" ", "-"), run)
-    already = run.resume is not None and RunFolder(out).has_ended()
+    already = run.resume is not None and runs.RunFolder(out).has_ended()
     parts = read_vote(options.data, quiet=run.json)
     plan = _decided(options, parts)
     how, student = _models(options, plan, parts)
     if run.dry_run:
         plan.try_out(parts.agents, parts.pool, how, student=student, test=parts.test, device=run.device)
-        return _dry_run(plan, parts, options)
+        return _dry_run(plan, parts)
     begins = None if run.json else f"run: {out} (go on after a stop with: sfumato {command} --resume {out})"
     with _tally(run, out) as tally, told_bar(begins, "agents") as progress:
         result = plan.fit(
@@ -368,9 +368,12 @@ def train(name: str, argv: Sequence[str]) -> int:
         )
     if not result.finished:
         notify(f"stopped while agents voted; go on with: sfumato {command} --resume {out}")
-        return 130
-    _conclude(result, out, plan, options, already=already)
-    return 0
+        return STOPPED
+    if not leads():
+        return Answer()
+    evaluation = evaluation_of(out)
+    lines = _answers(result, evaluation, owner=run.owner)
+    return outcome(out, result.statement, already=already, above=lines, evaluation=without_curves(evaluation))
 
 
 def refuse_undecided(options: Any) -> None:
@@ -395,6 +398,9 @@ def _decided(options: Any, parts: VoteParts) -> VotingPlan:
 
 def _models(options: Any, plan: VotingPlan, parts: VoteParts) -> tuple[Any, nn.Module]:
     """What every agent starts from, or the features; and the student."""
+    from sfumato.data import to_tensor
+    from sfumato.models import features_of
+
     chosen, quiet = options.model, options.run.json
     shape = public_shape(parts.pool, parts.agents.num_classes)
     seed = chosen.model_seed
@@ -420,6 +426,8 @@ def _models(options: Any, plan: VotingPlan, parts: VoteParts) -> tuple[Any, nn.M
 
 def _linear(width: int, classes: int) -> nn.Module:
     """A linear model that begins at zero."""
+    from torch import nn
+
     made = nn.Linear(width, classes)
     for parameter in made.parameters():
         nn.init.zeros_(parameter)
@@ -427,26 +435,26 @@ def _linear(width: int, classes: int) -> nn.Module:
 
 
 def _about(options: Any, parts: VoteParts) -> dict[str, Any]:
-    """What plan.json says beside the plan: enough to read the data and build the models again."""
-    return plain(
-        {
-            **dataclasses.asdict(options.data),
-            **dataclasses.asdict(options.model),
-            **{name: getattr(options.run, name) for name in _OF_TALLIERS},
-            "threads": options.run.threads,
-            "device": options.run.device,
-            "epsilon_wanted": options.budget.epsilon,
-            "classes": parts.agents.num_classes,
-            "outputs": parts.agents.num_classes,
-            "input_shapes": parts.pool.input_shapes,
-            "vocabulary_sizes": (),
-            "version": version("sfumato"),
-        }
+    """What plan.json says with the plan: enough to read the data and build the models again."""
+    run: VoteRun = options.run
+    return about_run(
+        options.data,
+        options.model,
+        **{name: getattr(run, name) for name in _OF_TALLIERS},
+        threads=run.threads,
+        device=run.device,
+        epsilon_wanted=options.budget.epsilon,
+        classes=parts.agents.num_classes,
+        outputs=parts.agents.num_classes,
+        input_shapes=parts.pool.input_shapes,
+        vocabulary_sizes=(),
     )
 
 
 @contextmanager
 def _tally(run: VoteRun, out: Path) -> Iterator[Tally]:
+    from sfumato.voting import ClearTally
+
     if not run.talliers:
         yield ClearTally()
         return
@@ -456,7 +464,7 @@ def _tally(run: VoteRun, out: Path) -> Iterator[Tally]:
         folder = out.with_name(f"{out.name}-talliers")  # a vote that goes on finds them with their keys
         with MultiPartyTally.local(int(run.talliers[0]), folder=folder) as tally:
             yield tally
-        if RunFolder(out).has_ended():
+        if runs.RunFolder(out).has_ended():
             shutil.rmtree(folder)
         return
     yield MultiPartyTally(
@@ -468,71 +476,44 @@ def _tally(run: VoteRun, out: Path) -> Iterator[Tally]:
     )
 
 
-def _dry_run(plan: VotingSettings, parts: VoteParts, options: Any) -> int:
+def _dry_run(plan: VotingSettings, parts: VoteParts) -> Answer:
+    from sfumato.statement import make_statement
+    from sfumato.voting import ClearTally
+    from sfumato.voting.run import facts_of
+
     facts = facts_of(plan, parts.agents, parts.pool, ClearTally())
     statement = make_statement(plan.event(), facts, noise_source="os" if plan.seed is None else "seeded")
-    if options.run.json:
-        say_json({"plan": plan.to_json(), "statement": statement.to_json()})
-        return 0
-    table(["setting", "value"], [[name, str(value)] for name, value in plan.to_json().items() if value is not None])
-    say(f"\nat its end the run would state:\n\n{statement.text()}\n\ndry run: nobody voted and nothing was written")
-    return 0
+    return dry_run(plan, statement, "nobody voted and nothing was written")
 
 
-def _conclude(result: VotingResult, out: Path, plan: VotingSettings, options: Any, *, already: bool) -> None:
-    """What the vote brought."""
-    if not leads():
-        return
-    file = out / "evaluation.json"
-    evaluation = read_json(file) if file.exists() else {}
-    from sfumato.report import summary, write_report  # late: plots take a while to load
-
-    page = write_report([out])
-    if options.run.json:
-        say_outcome(out, page, result.statement, evaluation, already=already)
-        return
-    _tell(result, evaluation)
-    _tell_published(result)
-    if options.run.owner:
-        _tell_owner(result)
-    say("\n" + "\n".join(summary(out, page)) + f"\n\nrun: {out}")
-
-
-def _tell(result: VotingResult, evaluation: dict[str, Any]) -> None:
+def _answers(result: VotingResult, evaluation: dict[str, Any], *, owner: bool) -> Iterator[str | Table]:
+    """What was answered, how good the student is, and what the run released of the cost of its answers."""
     answers = evaluation.get("answers", {})
     line = f"answers: {answers.get('answered', 0):,} of {len(result.queries):,} queries"
     known = {name: value for name, value in answers.items() if isinstance(value, float)}
-    say(line + "".join(f", {name.replace('_', ' ')} {value:.4f}" for name, value in known.items()))
+    yield line + "".join(f", {name.replace('_', ' ')} {value:.4f}" for name, value in known.items())
     models = [name for name in ("untrained", "trained") if name in evaluation]
     if models:
         keys = [name for name, value in evaluation[models[-1]].items() if isinstance(value, float)]
-        table(
-            ["student", *(key.replace("_", " ") for key in keys)],
-            [
-                [name, *(f"{evaluation[name][key]:.4f}" if key in evaluation[name] else "" for key in keys)]
-                for name in models
-            ],
-        )
-
-
-def _tell_published(result: VotingResult) -> None:
-    """What the run released of the cost of its answers."""
+        rows = [
+            [name, *(f"{evaluation[name][key]:.4f}" if key in evaluation[name] else "" for key in keys)]
+            for name in models
+        ]
+        yield Table(["student", *(key.replace("_", " ") for key in keys)], rows)
+    delta = result.statement.delta
     if result.published is not None:
-        delta = result.statement.delta
-        say(
+        yield (
             f"released: at most epsilon {result.published.epsilon(delta):.4f} for the votes as they were cast, with "
             f"confidence {result.published.confidence:g}; a bound at this data set, not differential privacy"
         )
-
-
-def _tell_owner(result: VotingResult) -> None:
-    """For whoever may see the votes."""
-    try:
-        cost = result.cost().epsilon(result.statement.delta)
-    except InputError as error:
-        say(f"for the owner: {error}")
+    if not owner:
         return
-    say(
+    try:
+        cost = result.cost().epsilon(delta)
+    except InputError as error:
+        yield f"for the owner: {error}"
+        return
+    yield (
         f"for the owner, not private, never to be published: epsilon {cost.value:.4f} for the votes as they were cast "
         f"(the statement's holds for any votes: {result.statement.epsilon:.4f})"
     )

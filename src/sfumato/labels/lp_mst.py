@@ -16,22 +16,26 @@ References:
     Ghazi et al. 2021, arXiv 2102.06062. Algorithm 4.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from torch import nn
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.accounting import Event
-from sfumato.data import ExampleDataset
-from sfumato.labels.plan import Given, LabelPlan, refuse_other_data, refuse_other_test
-from sfumato.labels.priors import clusters
-from sfumato.labels.response import require_labels
-from sfumato.labels.stages import Learning, Progress, StagesSettings
-from sfumato.runs import Checkpoint, Run
-from sfumato.training.supervised import require_outputs
+from sfumato.labels.plan import LabelPlan
+from sfumato.labels.stages import StagesSettings
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from sfumato.accounting import Event
+    from sfumato.data import ExampleDataset
+    from sfumato.labels.plan import Given
+    from sfumato.labels.stages import Progress
+    from sfumato.runs import Checkpoint, Run
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,9 @@ class LPMST(StagesSettings, LabelPlan[Rows]):
 
     def ready(self, given: Given) -> Rows:
         """What fits together."""
+        from sfumato.labels.plan import refuse_other_test
+        from sfumato.training.supervised import require_outputs
+
         data = given.data
         labels, classes = _labels(data)
         self.refuse_ordered(labels, classes)
@@ -77,6 +84,8 @@ class LPMST(StagesSettings, LabelPlan[Rows]):
         self, ready: Rows, given: Given, run: Run, saved: Checkpoint | None, progress: Progress
     ) -> tuple[nn.Module, np.ndarray, dict[str, Any]]:
         """Stage by stage."""
+        from sfumato.labels.stages import Learning
+
         done = saved is not None and saved.complete
         learning = Learning(
             settings=self,
@@ -95,6 +104,8 @@ class LPMST(StagesSettings, LabelPlan[Rows]):
 
     def _groups(self, data: ExampleDataset, features: np.ndarray | None) -> np.ndarray | None:
         """The cluster of each row; None without clusters."""
+        from sfumato.labels.priors import clusters
+
         if not self.clusters:
             return None
         if features is None:
@@ -105,6 +116,9 @@ class LPMST(StagesSettings, LabelPlan[Rows]):
 
 def _labels(data: ExampleDataset) -> tuple[np.ndarray, int]:
     """The private labels, int64 [rows], and how many classes there are."""
+    from sfumato.labels.plan import refuse_other_data
+    from sfumato.labels.response import require_labels
+
     refuse_other_data(data)
     if data.num_classes is None or data.targets is None:
         raise InputError(f"labels must be classes, got {data}; numbers are for sfumato labeldp regress (RROnBins)")

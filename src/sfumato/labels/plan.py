@@ -1,5 +1,7 @@
 """Plans of private labels: a run that randomises all labels once, and a model that trains on them."""
 
+from __future__ import annotations
+
 import functools
 import hashlib
 import json
@@ -7,25 +9,23 @@ import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
-from torch import nn
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.accounting import Event
-from sfumato.data import ExampleDataset
-from sfumato.data.domain import BUILT
-from sfumato.data.inputs import refuse_not_finite
-from sfumato.labels.reports import label_facts
-from sfumato.labels.stages import Progress
-from sfumato.labels.table import RowOrder
-from sfumato.ledger import Budget
-from sfumato.runs import Checkpoint, Run
-from sfumato.runs.checkpoint import digest
-from sfumato.statement import Facts, Statement
-from sfumato.statement.facts import make_statement
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from sfumato.accounting import Event
+    from sfumato.data import ExampleDataset
+    from sfumato.labels.stages import Progress
+    from sfumato.ledger import Budget
+    from sfumato.runs import Checkpoint, Facts, Run
+    from sfumato.statement import Statement
+
 
 # What plans that train on randomised labels have in common: what they take, what identifies a run, what it leaves.
 
@@ -58,6 +58,9 @@ def refuse_other_data(data: ExampleDataset) -> None:
     Raises:
         InputError: tells what.
     """
+    from sfumato.data import ExampleDataset
+    from sfumato.data.inputs import refuse_not_finite
+
     if not isinstance(data, ExampleDataset):
         raise InputError(
             f"data must be single examples (ExampleDataset), got {type(data).__name__}; make one with "
@@ -97,6 +100,8 @@ def fingerprint_of(
     plan: dict[str, Any], model: nn.Module, data: ExampleDataset, features: np.ndarray | None = None
 ) -> str:
     """What a run that goes on must find again: the plan, the first weights, inputs, labels and features."""
+    from sfumato.runs.checkpoint import digest
+
     told = [json.dumps(plan, sort_keys=True), data.fingerprint(), digest("", dict(model.state_dict()))]
     told.append("" if features is None else hashlib.sha256(np.ascontiguousarray(features).data).hexdigest())
     return hashlib.sha256("\n".join(told).encode()).hexdigest()
@@ -182,6 +187,8 @@ class LabelPlan(Generic[Ready]):
         Raises:
             InputError: it does.
         """
+        from sfumato.labels.table import RowOrder
+
         if not self.shuffle:
             order = RowOrder(classes)
             order.add(labels)
@@ -220,6 +227,8 @@ class LabelPlan(Generic[Ready]):
             InputError: a mistake in plan, data, model or folder; nothing is lost.
             KeyboardInterrupt: a signal stopped it; the run in `out` can go on.
         """
+        from sfumato.runs import Run
+
         told = {**self.to_json(), "about": about or {}}
         with Run.open(out, plan=told, seed=self.seed, resume=resume, budget=budget) as run:
             given = self._shuffled(Given(model, data, features, test, device), run.source)
@@ -252,6 +261,8 @@ class LabelPlan(Generic[Ready]):
         Raises:
             InputError: as `fit`, for a mistake in the plan, the data or the model.
         """
+        from sfumato.statement.facts import make_statement
+
         ready = self.ready(Given(model, data, features, test, device))
         event = functools.reduce(operator.add, self.costs(ready))
         source = "os" if self.seed is None else "seeded"
@@ -268,6 +279,9 @@ class LabelPlan(Generic[Ready]):
         return replace(given, data=given.data.subset(order), features=features)
 
     def _facts(self, ready: Ready, data: ExampleDataset) -> Facts:
+        from sfumato.data.domain import BUILT
+        from sfumato.labels.reports import label_facts
+
         told = self.mechanism(ready)
         said = (*data.assumptions, *([BUILT] if data.found else []))
         return label_facts(population=len(data), mechanism=told, assumptions=said, trained=True, shuffled=self.shuffle)

@@ -38,32 +38,34 @@ References:
     arXiv 2212.06074. Algorithms 1 and 2.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import warnings
 from dataclasses import asdict, dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-from torch import nn
 
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.accounting import Event
-from sfumato.data import ExampleDataset
-from sfumato.data.inputs import refuse_not_finite
-from sfumato.labels.corrections import unbiased_numbers
-from sfumato.labels.numbers import BinnedResponse, GridLaplace
-from sfumato.labels.plan import Given, LabelPlan, refuse_other_data, refuse_other_test
-from sfumato.labels.priors import label_counts
-from sfumato.labels.reports import Response, randomized
-from sfumato.labels.response import WORDS
-from sfumato.labels.stages import Progress
-from sfumato.labels.table import GridCoding, LabelSettings
-from sfumato.runs import Checkpoint, Run
-from sfumato.training import OptimizerName, Supervised
-from sfumato.training.supervised import Inputs, measure, outputs, require_outputs
-from sfumato.training.trainable import copied
+from sfumato._types import OptimizerName
+from sfumato.labels.plan import LabelPlan
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from sfumato.accounting import Event
+    from sfumato.data import ExampleDataset
+    from sfumato.labels.plan import Given
+    from sfumato.labels.reports import Response
+    from sfumato.labels.stages import Progress
+    from sfumato.labels.table import LabelSettings
+    from sfumato.runs import Checkpoint, Run
+    from sfumato.training import Supervised
+    from sfumato.training.supervised import Inputs
+
 
 _COLUMN = "targets"
 """Where labels are, which settings ask for: a data set's targets."""
@@ -130,6 +132,8 @@ class RegressionSettings:
     @property
     def labels(self) -> LabelSettings:
         """How labels are randomised."""
+        from sfumato.labels.table import LabelSettings
+
         counted = self.method == "best" and self.prior_epsilon > 0
         return LabelSettings(
             label=_COLUMN,
@@ -145,6 +149,8 @@ class RegressionSettings:
     @property
     def training(self) -> Supervised:
         """How the model trains on the reports."""
+        from sfumato.training import Supervised
+
         return Supervised(
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -170,6 +176,10 @@ class RegressionSettings:
             reports: float64 [rows].
             prior: float64 [values], that bins were chosen by; None for an even one.
         """
+        from sfumato.labels.corrections import unbiased_numbers
+        from sfumato.labels.numbers import BinnedResponse, GridLaplace
+        from sfumato.labels.response import WORDS
+
         assert isinstance(response, BinnedResponse | GridLaplace)
         shown = response.outputs if isinstance(response, BinnedResponse) else response.values
         known, column = np.unique(shown, return_inverse=True)  # two bins may be reported as one number
@@ -192,6 +202,9 @@ class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
 
     def ready(self, given: Given) -> np.ndarray:
         """The labels' places on the grid, int64 [rows], where all fits together."""
+        from sfumato.labels.plan import refuse_other_data, refuse_other_test
+        from sfumato.training.supervised import require_outputs
+
         refuse_other_data(given.data)
         if given.features is not None:
             raise InputError("features are for clusters, and bins are the same for all rows; leave them out")
@@ -215,6 +228,9 @@ class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
         self, ready: np.ndarray, given: Given, run: Run, saved: Checkpoint | None, progress: Progress
     ) -> tuple[nn.Module, np.ndarray, dict[str, Any]]:
         """Count, report, train."""
+        from sfumato.labels.reports import randomized
+        from sfumato.training.trainable import copied
+
         model, data, device = given.model, given.data, given.device
         progress("stages", 0, 1)
         prior = self._prior(run, ready)
@@ -275,6 +291,8 @@ class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
 
     def _strayed(self, before: nn.Module, after: nn.Module, inputs: Inputs, targets: np.ndarray, device: str) -> bool:
         """Whether a model has left the range, and is further from its targets than before, or nowhere."""
+        from sfumato.training.supervised import outputs
+        from sfumato.training.trainable import copied
 
         def error(model: nn.Module) -> float:
             given = outputs(model, inputs, device=device).astype(np.float64).reshape(-1)
@@ -285,6 +303,9 @@ class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
 
     def _places(self, data: ExampleDataset) -> np.ndarray:
         """The labels' places on the grid, int64 [rows]."""
+        from sfumato.data.inputs import refuse_not_finite
+        from sfumato.labels.table import GridCoding
+
         if data.targets is None or data.num_classes is not None or data.targets.ndim != 1:
             raise InputError(
                 f"labels must be one number for each example, got {data}; classes are for sfumato labeldp train "
@@ -296,6 +317,8 @@ class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
 
     def _prior(self, run: Run, places: np.ndarray) -> np.ndarray | None:
         """How likely the values are by the noisy histogram, float64 [values]; None where nothing is counted."""
+        from sfumato.labels.priors import label_counts
+
         histogram = self.labels.histogram
         if histogram is None:
             return None
@@ -306,6 +329,8 @@ class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
         self, models: dict[str, nn.Module], test: ExampleDataset | None, run: Run, device: str
     ) -> dict[str, Any]:
         """What is found on the test data, by name."""
+        from sfumato.training.supervised import measure
+
         if test is None:
             return {}
         rates = self.loss == "poisson"

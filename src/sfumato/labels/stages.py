@@ -27,29 +27,33 @@ References:
     arXiv 2102.06062. Algorithm 4.
 """
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import torch
-from torch import nn
 
 from sfumato import _check
 from sfumato._check import InputError
+from sfumato._lazy import torch
 from sfumato._random import RandomSource
-from sfumato.accounting import Event, compose
-from sfumato.data import ExampleDataset
-from sfumato.labels.priors import NoisyHistogram, label_counts
-from sfumato.labels.reports import reports_of, words_of
-from sfumato.labels.response import LabelResponse, ranked, require_epsilon
-from sfumato.labels.table import left_for_labels
-from sfumato.runs import Run
-from sfumato.runs.checkpoint import Checkpoint
-from sfumato.training import OptimizerName, Supervised
-from sfumato.training.supervised import measure, outputs
-from sfumato.training.trainable import copied
+from sfumato._types import OptimizerName
+from sfumato.accounting import compose
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from sfumato.accounting import Event
+    from sfumato.data import ExampleDataset
+    from sfumato.labels.priors import NoisyHistogram
+    from sfumato.labels.response import LabelResponse
+    from sfumato.runs import Run
+    from sfumato.runs.checkpoint import Checkpoint
+    from sfumato.training import Supervised
+
 
 _OFF = 1e-9
 
@@ -101,6 +105,8 @@ class StagesSettings:
     of_classes: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
+        from sfumato.labels.response import require_epsilon
+
         require_epsilon(self.epsilon)
         _check.positive(temperature=self.temperature)
         _check.whole(at_least=0, clusters=self.clusters)
@@ -113,6 +119,8 @@ class StagesSettings:
     @property
     def training(self) -> Supervised:
         """How the model of a stage trains."""
+        from sfumato.training import Supervised
+
         return Supervised(
             epochs=self.epochs,
             batch_size=self.batch_size,
@@ -127,15 +135,21 @@ class StagesSettings:
     @property
     def histogram(self) -> NoisyHistogram | None:
         """How the clusters' labels are counted; None without clusters."""
+        from sfumato.labels.priors import NoisyHistogram
+
         return NoisyHistogram(epsilon=self.prior_epsilon) if self.clusters else None
 
     @property
     def label_epsilon(self) -> float:
         """What is left for the reports."""
+        from sfumato.labels.table import left_for_labels
+
         return left_for_labels(self.epsilon, self.histogram)
 
     def response(self, classes: int) -> LabelResponse:
         """What randomises a label: RRWithPrior."""
+        from sfumato.labels.response import LabelResponse
+
         return LabelResponse(epsilon=self.label_epsilon, classes=classes)
 
     def events(self, classes: int) -> list[Event]:
@@ -209,6 +223,8 @@ class Learning:
             first: where training starts; it stays as it is.
             saved: of a run that goes on.
         """
+        from sfumato.training.trainable import copied
+
         total, done = len(self.parts), 0 if saved is None else int(saved.state.get("stages", 0))
         trained = copied(first).to(self.device).eval()
         if self.run.folder is not None and saved is not None:
@@ -233,6 +249,8 @@ class Learning:
 
     def _stage(self, before: nn.Module, first: nn.Module, reports: np.ndarray, stage: int) -> nn.Module:
         """The model of a stage; its reports are put among the others."""
+        from sfumato.labels.response import ranked
+
         part = self.parts[stage]
         prior = self._prior(before, part, stage)
         self._refuse_to_go_on()
@@ -268,6 +286,8 @@ class Learning:
             raise KeyboardInterrupt
 
     def _measure(self, name: str, model: nn.Module) -> None:
+        from sfumato.training.supervised import measure
+
         if self.test is not None:
             self._keep(name, measure(model, self.test, device=self.device))
 
@@ -279,6 +299,8 @@ class Learning:
 
     def _prior(self, model: nn.Module, part: np.ndarray, stage: int) -> np.ndarray | None:
         """What is thought of the labels of a part before they are seen, float64 [rows, classes]; None for nothing."""
+        from sfumato.labels.priors import label_counts
+
         if stage:
             return self._expected(model, part)
         if self.settings.histogram is None or self.groups is None:
@@ -288,6 +310,8 @@ class Learning:
 
     def _reported(self, part: np.ndarray, prior: np.ndarray | None, stage: int) -> np.ndarray:
         """The reports of a part: a release of the run; the first one's cost is that of all."""
+        from sfumato.labels.reports import reports_of, words_of
+
         response, threads = self.settings.response(self.classes), torch.get_num_threads()
 
         def draw(source: RandomSource) -> dict[str, torch.Tensor]:
@@ -311,6 +335,8 @@ class Learning:
 
     def _expected(self, model: nn.Module, rows: np.ndarray) -> np.ndarray:
         """The model's probabilities of the classes, float64 [rows, classes]; even ones where it gives none."""
+        from sfumato.training.supervised import outputs
+
         inputs, _ = self.data.examples(rows)
         logits = torch.from_numpy(outputs(model, inputs, device=self.device)).double() / self.settings.temperature
         given = torch.isfinite(logits).all(dim=1)

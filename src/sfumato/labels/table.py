@@ -53,28 +53,26 @@ Traceback (most recent call last):
 sfumato._check.InputError: the table: the order of rows is public and follows from the labels (they ...
 """
 
+from __future__ import annotations
+
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato.accounting import Event, PureDP, guarantee
-from sfumato.data.columns import refuse_missing
-from sfumato.data.records import listed
-from sfumato.data.safeguards import odd_values
-from sfumato.labels.files import Cells, LabelFile
-from sfumato.labels.numbers import MOST_VALUES, BinnedResponse, GridLaplace
-from sfumato.labels.priors import FileClusters, NoisyHistogram, PublicPrior, RowPriors, label_counts
-from sfumato.labels.reports import Response
-from sfumato.labels.response import LEAST_EPSILON, LabelResponse, require_classes, require_epsilon
+from sfumato._lazy import pyarrow as pa
+
+if TYPE_CHECKING:
+    from sfumato.accounting import Event
+    from sfumato.labels.files import Cells, LabelFile
+    from sfumato.labels.priors import FileClusters, NoisyHistogram, PublicPrior, RowPriors
+    from sfumato.labels.reports import Response
 
 
 class Coding(Protocol):
@@ -110,6 +108,8 @@ class ClassCoding:
     """
 
     def __init__(self, classes: Sequence[str], kind: pa.DataType) -> None:
+        from sfumato.labels.response import require_classes
+
         require_classes(len(classes))
         try:
             self._known = pa.array(classes, pa.string()).cast(kind)
@@ -121,6 +121,11 @@ class ClassCoding:
         self._classes = tuple(classes)
 
     def numbers(self, cells: pa.Array, told: str, start: int) -> np.ndarray:
+        import pyarrow.compute as pc
+
+        from sfumato.data.tables.columns import refuse_missing
+        from sfumato.data.tables.source import listed
+
         refuse_missing(cells, told, start)
         found = pc.index_in(cells.cast(self._known.type), value_set=self._known)  # pyright: ignore[reportAttributeAccessIssue]
         if found.null_count:
@@ -147,6 +152,8 @@ class GridCoding:
         self._low, self._step, self._most = low, (high - low) / (count - 1), count - 1
 
     def numbers(self, cells: pa.Array, told: str, start: int) -> np.ndarray:
+        from sfumato.data.tables.columns import refuse_missing
+
         refuse_missing(cells, told, start)
         try:
             values = cells.cast(pa.float64(), safe=False).to_numpy()
@@ -225,6 +232,8 @@ class LabelSettings:
         Raises:
             InputError: tells what.
         """
+        from sfumato.labels.response import require_epsilon
+
         require_epsilon(self.epsilon)
         _check.between(0, 1, smoothing=self.smoothing)
         _check.one_of(("best", "rr", "laplace"), method=self.method)
@@ -259,6 +268,8 @@ class LabelSettings:
             raise InputError("give groups or clusters, not both")
 
     def _require_range(self) -> None:
+        from sfumato.labels.numbers import MOST_VALUES
+
         if self.low is None or self.high is None:
             raise InputError("numbers need both ends of their range; give low and high")
         if not -math.inf < self.low < self.high < math.inf:
@@ -303,6 +314,8 @@ class LabelSettings:
     @property
     def histogram(self) -> NoisyHistogram | None:
         """How labels are counted for the prior, if they are."""
+        from sfumato.labels.priors import NoisyHistogram
+
         if self.prior_epsilon is None:
             return None
         return NoisyHistogram(epsilon=self.prior_epsilon, smoothing=self.smoothing)
@@ -319,6 +332,9 @@ class LabelSettings:
             classes: how many there are, or values of a number.
             prior: of all rows, for numbers; None for a uniform one.
         """
+        from sfumato.labels.numbers import BinnedResponse, GridLaplace
+        from sfumato.labels.response import LabelResponse
+
         epsilon = self.label_epsilon
         if not self.of_numbers:
             return LabelResponse(epsilon=epsilon, classes=classes, size=classes if self.method == "rr" else None)
@@ -333,6 +349,8 @@ class LabelSettings:
 
     def event(self) -> Event:
         """What all that is released of a label costs it."""
+        from sfumato.accounting import PureDP
+
         labels = PureDP(self.label_epsilon, "replace")
         return labels if self.histogram is None else self.histogram.event() + labels
 
@@ -363,6 +381,9 @@ def left_for_labels(epsilon: float, histogram: NoisyHistogram | None) -> float:
     Raises:
         InputError: the prior leaves nothing.
     """
+    from sfumato.accounting import guarantee
+    from sfumato.labels.response import LEAST_EPSILON, LabelResponse
+
     if histogram is None:
         return float(epsilon)
     if histogram.epsilon > epsilon - LEAST_EPSILON:
@@ -532,7 +553,7 @@ _MOST_GROUPS = 100_000
 class RowDigest:
     """Of what a run that goes on must find again: labels, groups and priors of all rows, in order."""
 
-    _hash: "hashlib._Hash" = field(default_factory=hashlib.sha256)
+    _hash: hashlib._Hash = field(default_factory=hashlib.sha256)
 
     def add(self, labels: np.ndarray, groups: np.ndarray | None, prior: np.ndarray | None) -> None:
         """Take in the next rows."""
@@ -577,8 +598,11 @@ class TableWork:
     clusters: FileClusters | None = None
 
     @classmethod
-    def of(cls, file: LabelFile, settings: LabelSettings) -> "TableWork":
+    def of(cls, file: LabelFile, settings: LabelSettings) -> TableWork:
         """Look at all rows: every label and every prior is checked before anything is written."""
+        from sfumato.data.safeguards import odd_values
+        from sfumato.labels.priors import FileClusters, PublicPrior
+
         kind = file.kind(settings.label)
         told = f"{file.path}: the label {settings.label!r}"
         classes = None
@@ -621,6 +645,8 @@ class TableWork:
 
     def take(self, cells: Cells, start: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Labels and groups of some rows, int64."""
+        from sfumato.data.tables.columns import refuse_missing
+
         labels = self.coding.numbers(cells[self.settings.label], self.told, start)
         if self.clusters is not None:
             return labels, self.clusters.of(start, len(labels))
@@ -657,6 +683,8 @@ class TableWork:
         return max(len(self.groups), 1) if self.clusters is None else self.clusters.count
 
     def _look(self, file: LabelFile) -> None:
+        from sfumato.labels.priors import label_counts
+
         digest, priors, counted = self.new_digest(), self.row_priors(), self.settings.histogram is not None
         counts: dict[int, np.ndarray] = {}
         order = RowOrder(self.class_count)
@@ -689,6 +717,8 @@ class TableWork:
 
 def _classes_in(file: LabelFile, label: str, told: str) -> tuple[str, ...]:
     """The values that labels have, in order."""
+    from sfumato.data.tables.columns import refuse_missing
+
     seen: set[str] = set()
     start = 0
     for cells in file.cells([label]):

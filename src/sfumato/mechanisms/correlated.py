@@ -49,10 +49,8 @@ from sfumato.mechanisms.gaussian import Gaussian, Mechanism
 from sfumato.sampling import CyclicPoisson, Sampler, Shuffled
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
-    from sfumato.mechanisms.rows import NoiseRows
 
 DEFAULT_PARTS = 8
 """Parts of cyclic Poisson sampling, and bands of its noise, where neither is given."""

@@ -5,20 +5,21 @@ a patient. Without it there is no guarantee, and the statement says so: what was
 were learned from, most of all of rare ones.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sfumato._check import InputError
-from sfumato.data.ehr.dataset import EHRDataset
-from sfumato.data.ehr.values import refuse_unlearnable
-from sfumato.runs import Run, RunFolder, share_cores
-from sfumato.statement import Statement
-from sfumato.statement.facts import make_statement
-from sfumato.synthesis.budget import Spending, private_facts
-from sfumato.synthesis.run import EHRSafeResult, EHRSafeRun
 from sfumato.synthesis.settings import EHRSafeSettings
-from sfumato.synthesis.training import Progress
+
+if TYPE_CHECKING:
+    from sfumato.data.ehr.dataset import EHRDataset
+    from sfumato.statement import Statement
+    from sfumato.synthesis.run import EHRSafeResult
+    from sfumato.synthesis.training import Progress
+
 
 _SAVE_EVERY = 60.0
 _NOISE = "noise_multipliers"  # in plan.json: of the tables, the autoencoder and the critic
@@ -53,6 +54,12 @@ class EHRSafe(EHRSafeSettings):
             InputError: a mistake in the plan, the data or the folder, nothing can be learned from the data
                 (`refuse_unlearnable`; not asked with epsilon), or a stage diverged.
         """
+        from sfumato.data.ehr.dataset import EHRDataset
+        from sfumato.data.ehr.values import refuse_unlearnable
+        from sfumato.runs import Run, RunFolder, share_cores
+        from sfumato.synthesis.budget import Spending
+        from sfumato.synthesis.run import EHRSafeRun
+
         if not isinstance(data, EHRDataset):
             raise InputError(f"data must be health records (EHRDataset), got {type(data).__name__}")
         if self.epsilon is None:  # else that it was not refused would tell of a patient
@@ -84,6 +91,9 @@ class EHRSafe(EHRSafeSettings):
         Raises:
             InputError: as `fit`, for a mistake in the plan or the schema.
         """
+        from sfumato.statement.facts import make_statement
+        from sfumato.synthesis.budget import Spending, private_facts
+
         source = "os" if self.seed is None else "seeded"
         if self.epsilon is None:
             return make_statement(self.event(), self.facts(len(data), data.schema.unit), noise_source=source)

@@ -4,16 +4,20 @@ The defaults are for thousands of intensive-care stays and two cores. The paper'
 `layers=3, hidden=128, latent=512`.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._types import RecordUnit
-from sfumato.accounting import Event, NonPrivate
-from sfumato.statement import Facts
-from sfumato.statement.verdict import default_delta
+
+if TYPE_CHECKING:
+    from sfumato.accounting import Event
+    from sfumato.runs import Facts
+
 
 _LEAST_TIME = 1e-9  # in any unit; networks read times in single precision
 
@@ -174,6 +178,8 @@ class EHRSafeSettings:
         Raises:
             InputError: there is epsilon; then the cost follows from the schema and the number of patients, too.
         """
+        from sfumato.accounting import NonPrivate
+
         if self.epsilon is not None:
             raise InputError(
                 "with epsilon the noise follows from the number of patients and the schema, too; ask "
@@ -183,6 +189,9 @@ class EHRSafeSettings:
 
     def facts(self, population: int, unit: RecordUnit) -> Facts:
         """What the statement of a run without epsilon tells beside the ledger."""
+        from sfumato.runs import Facts
+        from sfumato.statement.verdict import default_delta
+
         return Facts(
             unit=unit,
             adjacency="add_remove",

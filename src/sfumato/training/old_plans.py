@@ -6,7 +6,8 @@ Runs of earlier versions are read (report, personalise); they do not go on.
 from collections.abc import Mapping
 from typing import Any
 
-from sfumato.training.plan import FORMAT, Plan
+from sfumato._types import PLAN_FORMAT
+from sfumato.training.plan import Plan
 
 _PATHS = {
     "clip_norm": "clipping.norm",
@@ -30,9 +31,9 @@ def current(recorded: Mapping[str, Any], kind: type[Plan]) -> dict[str, Any]:
         recorded: what plan.json holds, of this version or an earlier one.
         kind: the plan's class.
     """
-    if recorded.get("format") == FORMAT:
+    if recorded.get("format") == PLAN_FORMAT:
         return dict(recorded)
-    found: dict[str, Any] = {"format": FORMAT}
+    found: dict[str, Any] = {"format": PLAN_FORMAT}
     for name, value in recorded.items():
         path = _PATHS.get(name, kind.renamed.get(name, name))
         if name not in _PATHS and "." in path and value is None:

@@ -21,7 +21,7 @@ import numpy as np
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._parts import Choice, changed, part, plan, to_json
-from sfumato._types import Adjacency, Unit
+from sfumato._types import PLAN_FORMAT, Adjacency, Unit
 from sfumato.accounting import Event, Participation, guarantee
 from sfumato.accounting import calibrate as calibrate_event
 from sfumato.accounting.strategies import Strategy
@@ -42,9 +42,6 @@ if TYPE_CHECKING:
     from sfumato.training.contribution import Contribution, Task
     from sfumato.training.fit import ModelBuilder, Result, RunOptions
     from sfumato.training.server import OptimizerFactory
-
-FORMAT = 2
-"""Of plan.json: 1 had flat fields."""
 
 _NUDGES = 8  # of noise, past a rounding
 
@@ -396,7 +393,7 @@ class Plan:
 
     def to_json(self) -> dict[str, Any]:
         """All fields, with the plan's name; parts with the word of their kind."""
-        return {"plan": self.name, "format": FORMAT, **to_json(self)}
+        return {"plan": self.name, "format": PLAN_FORMAT, **to_json(self)}
 
     def replace(self, **changes: Any) -> Self:
         """A plan like this one with some fields changed.

@@ -33,37 +33,39 @@ References:
     statement has the latter, and the printed one beside it.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
-import torch
-from torch import nn
 
 from sfumato import _check
 from sfumato._check import InputError, whole
+from sfumato._lazy import torch
 from sfumato._random import RandomSource
-from sfumato.accounting.events.votes import Level
-from sfumato.data import ExampleDataset, UserDataset, to_tensor
-from sfumato.guard import Findings, try_out
-from sfumato.ledger import Budget
-from sfumato.models import features_of
-from sfumato.runs import Run, RunFolder, share_cores
-from sfumato.training import OptimizerName
-from sfumato.training.supervised import Supervised, require_outputs
-from sfumato.voting.neighbours import ROW_PARTS, Distance, FewRecords, NeighbourVoter
-from sfumato.voting.public_pool import choose, numbered_alike, refuse_duplicates, with_public_classes
-from sfumato.voting.question import Question
-from sfumato.voting.run import Progress, Vote, VotingResult, silent
+from sfumato._types import Level, OptimizerName
 from sfumato.voting.settings import VotingSettings
-from sfumato.voting.tally import ClearTally, Tally
-from sfumato.voting.trained import DANN, TrainedVoter
-from sfumato.voting.voter import Agents, Voter
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from sfumato.data import ExampleDataset, UserDataset
+    from sfumato.guard import Findings
+    from sfumato.ledger import Budget
+    from sfumato.training.supervised import Supervised
+    from sfumato.voting.neighbours import NeighbourVoter
+    from sfumato.voting.question import Question
+    from sfumato.voting.run import Progress, VotingResult
+    from sfumato.voting.tally import Tally
+    from sfumato.voting.trained import DANN, TrainedVoter
+    from sfumato.voting.voter import Voter
+
 
 # From a plan, agents and a pool to a vote that runs; refuses what does not fit together before anything is written.
 
@@ -141,6 +143,10 @@ class VotingPlan(VotingSettings):
         Raises:
             InputError: a mistake in the plan, the data, the models or the folder; or the tally failed. Nothing is lost.
         """
+        from sfumato.runs import Run, RunFolder, share_cores
+        from sfumato.voting.run import Vote, silent
+        from sfumato.voting.tally import ClearTally
+
         begun = self if out is None else self.as_begun(RunFolder(out).recorded(resume=resume))
         ready = begun._ready(agents, pool, how, student=student, test=test, queries=queries, device=device)
         if threads is not None:
@@ -202,8 +208,13 @@ class VotingPlan(VotingSettings):
         test: ExampleDataset | None,
         queries: Sequence[int] | np.ndarray | None,
         device: str,
-    ) -> "_Ready":
+    ) -> _Ready:
         """What fits together, before anything is written."""
+        from sfumato.guard import try_out
+        from sfumato.training.supervised import require_outputs
+        from sfumato.voting.public_pool import numbered_alike, with_public_classes
+        from sfumato.voting.voter import Agents
+
         refuse_agents(agents, pool)
         agents = with_public_classes(agents, pool)
         pool = numbered_alike(pool, agents, "the pool")
@@ -257,6 +268,8 @@ def _tried(agents: UserDataset) -> list[int]:
 
 
 def _queries(plan: VotingSettings, pool: ExampleDataset, given: Sequence[int] | np.ndarray | None) -> np.ndarray:
+    from sfumato.voting.public_pool import choose, refuse_duplicates
+
     if given is None:
         return choose(pool.inputs[0], plan.queries, plan.selection, plan.selection_seed)
     places = refuse_duplicates(given, len(pool))
@@ -267,6 +280,8 @@ def _queries(plan: VotingSettings, pool: ExampleDataset, given: Sequence[int] | 
 
 def refuse_agents(agents: UserDataset, pool: ExampleDataset) -> None:
     """Refuse agents that cannot vote on this pool, each in one line; warns of agents that know one class only."""
+    from sfumato.data import ExampleDataset, UserDataset
+
     if not isinstance(agents, UserDataset):
         raise InputError(
             f"agents must be a data set of users, one an agent, got {type(agents).__name__}; make one with "
@@ -354,12 +369,16 @@ class AEDPFL(VotingPlan):
     @property
     def training(self) -> Supervised:
         """How an agent trains."""
+        from sfumato.training.supervised import Supervised
+
         names = [each.name for each in dataclasses.fields(Supervised) if hasattr(self, each.name)]
         return Supervised(**{name: getattr(self, name) for name in names})
 
     @property
     def adaptation(self) -> DANN | None:
         """Domain adaptation to the pool while it trains; None for none."""
+        from sfumato.voting.trained import DANN
+
         if self.adaptation_weight is not None:
             return DANN(weight=self.adaptation_weight, layer=self.adaptation_layer)
         if self.adaptation_layer is not None:
@@ -384,6 +403,9 @@ class AEDPFL(VotingPlan):
         source: RandomSource,
         device: str,
     ) -> TrainedVoter:
+        from sfumato.training.supervised import require_outputs
+        from sfumato.voting.trained import TrainedVoter
+
         require_outputs(how, pool, classes=agents.num_classes, whose="model", device=device, where="the pool")
         return TrainedVoter(
             agents,
@@ -411,8 +433,8 @@ class KNNDPFL(VotingPlan):
 
     level: Level = "instance"
     neighbours: int = 8  # pyright: ignore[reportIncompatibleMethodOverride]
-    distance: Distance = "euclidean"
-    few_records: FewRecords = "refuse"
+    distance: Literal["euclidean", "cosine"] = "euclidean"
+    few_records: Literal["refuse", "share"] = "refuse"
     student_inputs: Literal["features", "inputs"] = "features"
 
     name: ClassVar[str] = "knn_dpfl"
@@ -432,6 +454,8 @@ class KNNDPFL(VotingPlan):
         )
 
     def units(self, *, hard: bool) -> int:
+        from sfumato.voting.neighbours import ROW_PARTS
+
         return super().units(hard=hard) if self.attributes is None else self.neighbours * ROW_PARTS
 
     def voter(
@@ -443,6 +467,8 @@ class KNNDPFL(VotingPlan):
         source: RandomSource,
         device: str,
     ) -> NeighbourVoter:
+        from sfumato.voting.neighbours import NeighbourVoter
+
         return NeighbourVoter(
             agents,
             pool.subset(queries),
@@ -455,6 +481,9 @@ class KNNDPFL(VotingPlan):
         )
 
     def lesson(self, examples: ExampleDataset, how: Any, device: str) -> ExampleDataset:
+        from sfumato.data import to_tensor
+        from sfumato.models import features_of
+
         if self.student_inputs == "inputs":
             return examples
         (inputs,), _ = examples.examples(np.arange(len(examples)))

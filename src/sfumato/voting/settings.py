@@ -14,25 +14,24 @@ learns from the answers alone costs nothing more.
 - **Released** besides the student: the answers and which queries were asked. The agents' models are never released.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato._types import Unit
-from sfumato.accounting import ZCDP, Event, NoisyVote, VoteCostRelease, VoteThreshold
-from sfumato.accounting import calibrate as calibrate_event
-from sfumato.accounting.events.votes import Level
-from sfumato.data import UserDataset
-from sfumato.runs.folder import as_begun
-from sfumato.statement import Alternative
-from sfumato.statement.verdict import default_delta
-from sfumato.training import OptimizerName
-from sfumato.voting.public_pool import Selection
-from sfumato.voting.question import Opens, Question
-from sfumato.voting.student import Method, StudentTraining
+from sfumato._types import Level, OptimizerName, Unit
+
+if TYPE_CHECKING:
+    from sfumato.accounting import Event, NoisyVote, VoteCostRelease, VoteThreshold
+    from sfumato.data import UserDataset
+    from sfumato.runs import Alternative
+    from sfumato.voting.question import Opens, Question
+    from sfumato.voting.student import StudentTraining
+
 
 _SOFT_UNITS = 1 << 12
 """Units of a vote that is any number in [0, 1]."""
@@ -95,7 +94,7 @@ class VotingSettings:
     threshold: float | None = None
     threshold_noise_std: float | None = None
     max_answers: int | None = None
-    selection: Selection = "random"
+    selection: Literal["random", "diverse"] = "random"
     selection_seed: int = 0
     publish_cost: float | None = None
     publish_order: float = 20.0
@@ -105,7 +104,7 @@ class VotingSettings:
     student_optimizer: OptimizerName = "sgd"
     student_momentum: float = 0.9
     student_weight_decay: float = 0.0
-    student_method: Method = "supervised"
+    student_method: Literal["supervised", "smooth"] = "supervised"
     student_smoothness: float = 1.0
     student_radius: float = 0.3
     delta: float | None = None
@@ -119,7 +118,7 @@ class VotingSettings:
         _check.one_of(get_args(Level), level=self.level)
         _check.one_of(("add_remove", "replace"), adjacency=self.adjacency)
         _check.one_of(("label", "counts"), opens=self.opens)
-        _check.one_of(get_args(Selection), selection=self.selection)
+        _check.one_of(("random", "diverse"), selection=self.selection)
         _check.between(0.0, 1.0, ends="()", cut=self.cut)
         if self.noise_std is not None:
             _check.positive(noise_std=self.noise_std, remedy="a vote without noise tells its agents' votes")
@@ -157,6 +156,8 @@ class VotingSettings:
     @property
     def student_training(self) -> StudentTraining:
         """How the student learns."""
+        from sfumato.voting.student import StudentTraining
+
         return StudentTraining(
             epochs=self.student_epochs,
             batch_size=self.student_batch_size,
@@ -198,6 +199,8 @@ class VotingSettings:
         Raises:
             InputError: that cost does not depend on the votes, or is not known.
         """
+        from sfumato.accounting import VoteCostRelease
+
         if self.publish_cost is None:
             return None
         _check.positive(publish_cost=self.publish_cost)
@@ -211,6 +214,8 @@ class VotingSettings:
         return VoteCostRelease(beta, self.publish_cost, self.publish_cost, self.level, self.adjacency)
 
     def _event(self, level: Level) -> Event:
+        from sfumato.accounting import NoisyVote, VoteThreshold
+
         vote = NoisyVote(self._noise, level, self.neighbours, self.attributes) * self.answers
         if self.threshold is None:
             return vote
@@ -218,10 +223,14 @@ class VotingSettings:
 
     def answer_event(self) -> NoisyVote:
         """What one answer costs."""
+        from sfumato.accounting import NoisyVote
+
         return NoisyVote(self._noise, self.level, self.neighbours, self.attributes)
 
     def threshold_event(self) -> VoteThreshold | None:
         """What one comparison with the threshold costs; None without one."""
+        from sfumato.accounting import VoteThreshold
+
         return None if self.threshold is None else VoteThreshold(self._threshold_noise, self.level, self.neighbours)
 
     def calibrate(self, *, epsilon: float, delta: float | None = None, population: int) -> Self:
@@ -235,6 +244,9 @@ class VotingSettings:
         Raises:
             InputError: no noise reaches the budget, for one because the threshold alone costs more.
         """
+        from sfumato.accounting import calibrate as calibrate_event
+        from sfumato.statement.verdict import default_delta
+
         _check.positive(epsilon=epsilon)
         _check.whole(population=population)
         chosen = default_delta(population) if delta is None else delta
@@ -249,6 +261,8 @@ class VotingSettings:
 
     def as_begun(self, recorded: Mapping[str, Any]) -> Self:
         """The plan with the noise of the run that goes on, if only the last digits of a calibration differ."""
+        from sfumato.runs.folder import as_begun
+
         return as_begun(self, recorded, "noise_std", "threshold_noise_std")
 
     def population_of(self, agents: UserDataset) -> int:
@@ -257,6 +271,8 @@ class VotingSettings:
 
     def delta_for(self, population: int) -> float:
         """The chosen delta, or 0.01 / units."""
+        from sfumato.statement.verdict import default_delta
+
         return default_delta(population) if self.delta is None else self.delta
 
     def with_attributes(self, attributes: int | None) -> Self:
@@ -292,6 +308,8 @@ class VotingSettings:
         Raises:
             InputError: there are more classes than votes.
         """
+        from sfumato.voting.question import Question
+
         if agents < 2:
             raise InputError("there is 1 agent, and nobody among whose votes its own could hide; ask more agents")
         if self.attributes is None and classes > agents:
@@ -331,6 +349,9 @@ class VotingSettings:
 
     def alternatives(self) -> tuple[Alternative, ...]:
         """The same vote under other conventions."""
+        from sfumato.accounting import ZCDP
+        from sfumato.runs import Alternative
+
         other: Level = "instance" if self.level == "agent" else "agent"
         whom: Unit = "example" if other == "instance" else "agent"
         words = "one record of an agent" if other == "instance" else "an agent with all of its records"

@@ -1,7 +1,6 @@
 """search: who is most alike, whatever the size of the gallery, and never the query itself unless asked."""
 
 import hashlib
-import importlib
 import json
 import shutil
 from pathlib import Path
@@ -79,8 +78,7 @@ def test_the_gallery_is_read_once_for_many_queries_and_each_row_brought_to_lengt
         for _, block in self.blocks(rows):
             yield block
 
-    for place in ("sfumato.cli.embeddings", "sfumato.metrics.neighbours"):
-        monkeypatch.setattr(importlib.import_module(place), "directions", counted)
+    monkeypatch.setattr("sfumato.metrics.neighbours.directions", counted)
     monkeypatch.setattr(EmbeddingTable, "vectors", vectors)
     random = np.random.default_rng(5)
     gallery = written(tmp_path / "g.parquet", random.normal(size=(700, 3)))

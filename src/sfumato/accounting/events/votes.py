@@ -34,18 +34,14 @@ f + S sigma N(0, 1) and log S + beta tau N(0, 1). f moves by at most S between n
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import numpy as np
 
 from sfumato._check import InputError, between, one_of, positive, whole
-from sfumato._types import Adjacency
+from sfumato._types import Adjacency, Level
 from sfumato.accounting.events.event import Event, Unknown, event_kind
 from sfumato.accounting.events.gaussian import GaussianEvent
 from sfumato.accounting.numerics import divided, inverse_square
-
-Level = Literal["agent", "instance"]
-"""Whose presence a vote hides: an agent with all of its data, or one example of one agent."""
 
 
 class _VoteEvent(GaussianEvent):
