@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data import load, split_users
+from sfumato.data import open_users, split_users
 
 
 @pytest.fixture
@@ -90,4 +90,4 @@ def test_a_population_out_of_range_is_refused(writers):
 
 def test_writers_are_no_source_of_commands():
     with pytest.raises(InputError, match="there is nothing at writers:12; give a packed store"):
-        load("writers:12")
+        open_users("writers:12")

@@ -23,7 +23,6 @@ from sfumato.cli.parse import CommonOptions, parse
 from sfumato.cli.sources import ReadingOptions
 from sfumato.data import UserDataset, to_tensor
 from sfumato.data.pictures import BadImage, decode
-from sfumato.data.readers.folders import LazyImages
 from sfumato.data.readers.tables import is_table_file, open_source
 from sfumato.data.records import Records
 from sfumato.federated.tasks.verification import embed as embeddings
@@ -372,8 +371,8 @@ def _origin(records: UserDataset, users: np.ndarray, index: np.ndarray) -> dict[
         return {}
     base = users if records.chosen is None else records.chosen[users]
     rows = np.asarray(records.offsets)[base] + index
-    if isinstance(records.inputs, LazyImages):
-        names = (os.fsencode(str(records.inputs.names[row])) for row in rows.tolist())
+    if records.example_names is not None:
+        names = (os.fsencode(str(records.example_names[row])) for row in rows.tolist())
         return {"file": pa.array([name.decode("utf-8", "backslashreplace") for name in names], pa.string())}
     return {"row": pa.array(rows if records.places is None else records.places[rows], pa.int64())}
 

@@ -23,7 +23,7 @@ from sfumato.cli.parse import CommonOptions, answer_help, as_flags, find, read_f
 from sfumato.cli.sources import CLASSES, ITEMS, PRIVATE, DataOptions, Kind, RatingOptions, ReadingOptions, read_list
 from sfumato.cli.training import tell_by_records
 from sfumato.data import Encoding, UserDataset, to_tensor
-from sfumato.data.ratings import Pairs, pairs
+from sfumato.data.readers.ratings import Pairs, pairs
 from sfumato.federated import FedRecon
 from sfumato.federated.client import Phase
 from sfumato.federated.serving import Served, Serving

@@ -168,7 +168,7 @@ class RatingOptions:
     on_unknown: Literal["refuse", "skip"] | None = None
 
     def of_ratings(self) -> dict[str, Any]:
-        """The options as `data.load` takes them; None for those that were not given."""
+        """The options as `data.open_users` takes them; None for those that were not given."""
         return {
             "item": self.item,
             "value": self.value,
@@ -277,13 +277,13 @@ class ReadingOptions:
             InputError: it is not there, not understood, or holds something that is refused.
         """
         with bar("reading") as progress:
-            return datasets.load(
+            return datasets.open_users(
                 path,
-                size,
-                channels,
-                self.on_error,
-                self.labels,
-                progress,
+                progress=progress,
+                size=size,
+                channels=channels,
+                on_error=self.on_error,
+                labels=self.labels,
                 user=self.user,
                 input=self.input,
                 label=self.label,
@@ -398,7 +398,7 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
                 texts = datasets.uncounted_texts(path, **given)
                 return Opened(texts.blank, texts)
             given = {**given, "vocabulary": self.vocabulary, "oov_buckets": self.oov_buckets}
-            return Opened(datasets.text_users(path, text=self.text, **given))
+            return Opened(datasets.open_users(path, text=self.text, **given))
 
 
 @dataclass(frozen=True)
@@ -728,7 +728,7 @@ def read_examples(
             options.refuse_rules(path)
         options.given()  # refuses two
         names = label_values or options.names
-        read = datasets.load_examples(
+        read = datasets.open_examples(
             path,
             part,
             size=options.size,
@@ -736,9 +736,9 @@ def read_examples(
             on_error=options.on_error,
             classes=classes,
             num_classes=options.num_classes,
-            label_values=names,
-            vocabulary=options.vocabulary,
-            length=options.length,
+            label_names=names,
+            vocabulary=options.vocabulary if options.vocabulary != 1 << 15 else None,
+            length=options.length if options.length != 128 else None,
             schema=options.schema,
             input=options.input,
             label=options.label,
@@ -755,8 +755,9 @@ def _ratings(
     """Each rating as an example."""
     if part != "train":
         raise datasets.MissingPart(f"{path} is not divided into train and test; give a --test-share")
-    found = datasets.load(path, user=options.user, **options.of_ratings(), progress=progress)
-    return datasets.examples_from_ratings(found, classes=options.rating_classes or None)
+    classes = options.rating_classes or None
+    rated = options.of_ratings()
+    return datasets.open_examples(path, user=options.user, rating_classes=classes, progress=progress, **rated)
 
 
 def read_example_parts(

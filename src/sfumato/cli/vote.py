@@ -220,13 +220,13 @@ def read_vote(options: VoteData, *, quiet: bool) -> VoteParts:
 def _examples(path: str, part: Literal["train", "test"], options: VoteData, agents: UserDataset) -> ExampleDataset:
     names = None if agents.label_names is None or agents.found else list(agents.label_names)
     with bar("reading") as progress:
-        found = datasets.load_examples(
+        found = datasets.open_examples(
             path,
             part,
             size=options.size,
             channels=options.channels,
             on_error=options.on_error,
-            label_values=names,
+            label_names=names,
             input=options.input,
             label=options.label,
             folder=options.folder,
@@ -237,8 +237,9 @@ def _examples(path: str, part: Literal["train", "test"], options: VoteData, agen
 
 def _without_labels(path: str, options: VoteData) -> ExampleDataset:
     with bar("reading") as progress:
-        return datasets.unlabelled(
+        return datasets.open_examples(
             path,
+            targets=False,
             size=options.size,
             channels=options.channels,
             on_error=options.on_error,
