@@ -448,7 +448,7 @@ class _Target:
 
     def __init__(self, how: Reading, looks: str) -> None:
         self._cache = how.cache if how.store is None else None
-        self._path = how.store if self._cache is None else self._cache.place(looks)
+        self._path = how.store if self._cache is None else self._cache.place(*filter(None, [looks]))
         self._alone, self._begun = contextlib.ExitStack(), False
 
     def begin(self) -> tuple[Path, bool]:

@@ -344,7 +344,9 @@ def _opened(
     reopen, write = stored
     cache = None
     if isinstance(place, Path) and "tokenize" not in given:
-        cache = Cache([reader.name, sorted(given.items(), key=str), *_public(given)], place, lambda: _files(place))
+        cache = Cache(
+            [reader.name, sorted(given.items(), key=str), *_public(given)], place, lambda: _files(place, reader)
+        )
         if store is None and not is_store(place) and (copy := cache.place()).exists():
             return with_copy(reopen(copy), copy)
     always = {name: value for name, value in (("store", store), ("progress", progress)) if value is not None}
@@ -442,13 +444,13 @@ def _is_mapped(rows: Any) -> bool:
     return False
 
 
-def _files(place: Path) -> list[Path]:
-    """The files that a path stands for, but for pictures, which the rows of a folder name."""
+def _files(place: Path, reader: Reader) -> list[Path]:
+    """The files that a path stands for, but for those that rows name."""
     if is_tars(place):
         return shards_of(place)
     if not place.is_dir():
         return [place] if place.exists() else []
-    return sorted(each for pattern in ("*", "*/*") for each in place.glob(pattern) if each.is_file())
+    return [] if reader.names_files else sorted(each for each in place.rglob("*") if each.is_file())
 
 
 def _public(given: Mapping[str, Any]) -> list[object]:

@@ -336,6 +336,7 @@ class Reader:
             the options.
         options: names of the options that are read; any other one that is given is refused.
         parts: whether sources may be divided into train and test.
+        names_files: whether rows name all files of a folder that count.
     """
 
     name: str
@@ -343,6 +344,7 @@ class Reader:
     read: Callable[[Any, Mapping[str, Any]], Any]
     options: frozenset[str] = frozenset()
     parts: bool = False
+    names_files: bool = False
 
 
 def some(options: Mapping[str, Any], *names: str) -> dict[str, Any]:

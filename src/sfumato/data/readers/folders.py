@@ -196,6 +196,7 @@ USERS = Reader(
     recognises=lambda source, options: has_folders(source),
     read=lambda source, options: users_in_folders(source, **some(options, "labels")),
     options=PICTURES | {"labels", "invert"},
+    names_files=True,
 )
 CLASSES = Reader(
     name="a folder of pictures",
@@ -203,10 +204,12 @@ CLASSES = Reader(
     read=lambda source, options: classes_in_folders(source, options["part"], **some(options, "label_names")),
     options=PICTURES | {"label_names"},
     parts=True,
+    names_files=True,
 )
 UNLABELLED = Reader(
     name="a folder of pictures",
     recognises=lambda source, options: CLASSES.recognises(source, options) and "targets" in options,
     read=lambda source, options: loose_pictures(source),
     options=PICTURES | {"targets"},
+    names_files=True,
 )

@@ -163,6 +163,7 @@ FOLDERS = Reader(
     recognises=lambda source, options: is_omniglot_folder(source),
     read=lambda source, options: omniglot_folder(source, **some(options, "users")),
     options=PICTURES | {"users", "invert"},
+    names_files=True,
 )
 ARRAYS = Reader(
     name="Omniglot's npz",
