@@ -265,13 +265,16 @@ class ReadingOptions:
     labels: Literal["shared", "per_user"] = "shared"
     on_error: Literal["refuse", "skip"] = "refuse"
 
-    def load(self, path: str, size: int | tuple[int, int] | None, channels: int | None) -> UserDataset:
+    def load(
+        self, path: str, size: int | tuple[int, int] | None, channels: int | None, *, store: Path | None = None
+    ) -> UserDataset:
         """Open a data set.
 
         Args:
             path: as --data takes it.
             size: to bring pictures to.
             channels: to convert pictures to.
+            store: a new folder to write it to; None keeps what memory does not hold in a private copy.
 
         Raises:
             InputError: it is not there, not understood, or holds something that is refused.
@@ -288,6 +291,7 @@ class ReadingOptions:
                 input=self.input,
                 label=self.label,
                 folder=self.folder,
+                store=store,
                 **self.of_ratings(),
             )
 
@@ -322,6 +326,8 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
             inputs, for a model with vectors for them (lstm); 0 gives them one id.
         size: bring pictures to this side, or to this height and width; needed where they differ.
         channels: convert pictures to grey (1) or RGB (3); needed where they differ.
+        store: a new folder that keeps --data, so that memory does not grow with them; give it as --data from then on.
+            Without it, what memory does not hold is kept in a private copy, see sfumato data stores.
         test: test data from a place of their own, instead of a share of --data.
         split_by: what the split keeps together: whole users, whole classes (label), or groups of classes such as
             alphabets (group).
@@ -344,6 +350,7 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
     oov_buckets: int = 0
     size: int | tuple[int, int] | None = None
     channels: Literal[1, 3] | None = None
+    store: Path | None = None
     test: str | None = None
     split_by: Literal["user", "label", "group"] = "user"
     test_share: float | None = None
@@ -386,17 +393,21 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
             raise InputError("--vocabulary private counts words; add --text words, or leave it out")
         if self.counts_vocabulary and self.oov_buckets:
             raise InputError("--oov-buckets goes with a public vocabulary; leave it out with --vocabulary private")
+        if self.counts_vocabulary and self.store is not None:
+            raise InputError("--store goes with a public vocabulary; leave it out with --vocabulary private")
 
     def open(self, path: str) -> "Opened":
         """Open a data set, or read texts; errors as for `ReadingOptions.load`."""
         self.refuse_unread()
+        store = self.store if path == self.data else None
         if self.text is None:
-            return Opened(self.load(path, self.size, self.channels))
+            return Opened(self.load(path, self.size, self.channels, store=store))
         with bar("reading") as progress:
             given = {"length": self.length, "user": self.user, "input": self.input, "progress": progress}
             if self.counts_vocabulary:
                 texts = datasets.uncounted_texts(path, **given)
                 return Opened(texts.blank, texts)
+            given["store"] = store
             given = {**given, "vocabulary": self.vocabulary, "oov_buckets": self.oov_buckets}
             return Opened(datasets.open_users(path, text=self.text, **given))
 
