@@ -45,7 +45,7 @@ class Backbone(nn.Sequential):
         if self.training and torch.is_grad_enabled() and not Backbone.calls:
             Backbone.calls = time.perf_counter() - start
         return super().forward(x)
-users = data.open_store(path)
+users = data.open_users(path)
 model = Backbone(nn.Conv2d(1, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 64))
 FedAvg(rounds=2, cohort=cohort, noise=1.0, client={"threads": 1}).fit(model, users)
 print(Backbone.calls, peak * 1024)

@@ -76,10 +76,10 @@ def build(path: Path, users: int) -> None:
 GATHER = """
 import statistics, sys, time
 import numpy as np
-from sfumato.data import UserDataset, open_store
+from sfumato.data import UserDataset, open_users
 
 folder, cohort, rounds, seed = sys.argv[1], *map(int, sys.argv[2:])
-ours, rng = open_store(f"{folder}/store"), np.random.default_rng(seed)
+ours, rng = open_users(f"{folder}/store"), np.random.default_rng(seed)
 inputs, labels = (np.load(f"{folder}/{name}.npy", mmap_mode="r") for name in ("inputs", "labels"))
 old = UserDataset(inputs=inputs, labels=labels, offsets=ours.offsets, names=ours.names, num_classes=1)
 seconds = [], []

@@ -198,6 +198,7 @@ EXAMPLES = {
     "data pack": [
         "$ sfumato data pack photos photos.store",
     ],
+    "data stores": ["$ sfumato data stores"],
     "data glyphs": ["$ sfumato data glyphs glyphs.store --identities 40 --images 6"],
 }
 """What to show above the options; the snippets' test runs it."""
@@ -349,6 +350,7 @@ SEE = {
     "ledger verify": "[Keep a ledger](../../how-to/ledger.md).",
     "ledger merge": "[Keep a ledger](../../how-to/ledger.md).",
     "data pack": "[Tutorial](../../tutorials/embeddings.md).",
+    "data stores": "[Bring your data](../../how-to/tables.md#more-than-memory-holds).",
     "data glyphs": "[Tutorial](../../tutorials/embeddings.md).",
 }
 

@@ -16,7 +16,7 @@ import numpy as np
 from cells import SHARED
 
 from sfumato._random import RandomSource
-from sfumato.data import ExampleDataset, ExampleSplit, examples_from_arrays, split_examples, text_csv
+from sfumato.data import ExampleDataset, ExampleSplit, examples_from_arrays, open_examples, split_examples
 
 TEST = 1200
 TRAIN = 6400
@@ -53,12 +53,12 @@ def ag_news_by_vectors(length: int) -> tuple[ExampleDataset, ExampleDataset, np.
         words = Path(folder) / "glove_twitter_25d.txt"
         words.write_text("".join(f"{word}\n" for word in glove["words"]), encoding="utf-8")
         parts = _divided(_test_file(words, length))
-        more = text_csv(
+        more = open_examples(
             SHARED / "ag_news_train_5000.csv",
             vocabulary=words,
             length=length,
             label=1,
-            label_values=("0", "1", "2", "3"),
+            label_names=("0", "1", "2", "3"),
             header=False,
         )
     tested = {row.tobytes() for row in _ids_and_classes(parts.test)[0]}
@@ -76,8 +76,8 @@ def ag_news_by_vectors(length: int) -> tuple[ExampleDataset, ExampleDataset, np.
 
 
 def _test_file(vocabulary: int | Path, length: int) -> ExampleDataset:
-    return text_csv(
-        SHARED / "ag_news_test.csv", vocabulary=vocabulary, length=length, label=0, label_values=CLASSES, header=False
+    return open_examples(
+        SHARED / "ag_news_test.csv", vocabulary=vocabulary, length=length, label=0, label_names=CLASSES, header=False
     )
 
 

@@ -26,6 +26,14 @@ def _one_thread():
     torch.set_num_threads(1)
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Copies of data and drawn pictures go to a folder of the tests; processes that a test starts find it, too."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SFUMATO_CACHE", str(tmp_path_factory.getbasetemp().parent / "sfumato-cache"))
+        yield
+
+
 @pytest.fixture
 def sigint() -> Iterator[Callable[[bool], None]]:
     """Ctrl-C stops this process and those it starts, also where the tests run in the background, which ignores it.

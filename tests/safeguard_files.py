@@ -80,13 +80,13 @@ def two_parquets(folder: Path, content: pa.Table) -> Path:
 
 
 def from_table(source: Any) -> Any:
-    return data.from_table(source, user="who", input="x")
+    return data.open_users(source, user="who", input="x")
 
 
 def listed_pictures(folder: Path) -> Any:
     root = linked(folder)
     files = [root / "ann/1.png", root / "bo/2.png"]
-    return data.from_table(pa.table({"who": ["ann", "bo"], "file": list(map(str, files))}), user="who", input="file")
+    return data.open_users(pa.table({"who": ["ann", "bo"], "file": list(map(str, files))}), user="who", input="file")
 
 
 def shards(folder: Path, names: Sequence[str], extra: str = "", user: str = "who", ending: str = "who") -> Any:
@@ -104,13 +104,13 @@ def shards(folder: Path, names: Sequence[str], extra: str = "", user: str = "who
                 member = tarfile.TarInfo(f"{place:03d}.{kind}")
                 member.size = len(raw)
                 file.addfile(member, io.BytesIO(raw))
-    return data.from_table(folder / "a.tar", user=user, input="npy")
+    return data.open_users(folder / "a.tar", user=user, input="npy")
 
 
 def two_shards(folder: Path) -> Any:
     shards(folder, ["ann", "bo"])
     os.link(folder / "a.tar", folder / "b.tar")
-    return data.from_table(f"{folder}/*.tar", user="who", input="npy")
+    return data.open_users(f"{folder}/*.tar", user="who", input="npy")
 
 
 def npz(folder: Path, **arrays: Any) -> Path:
@@ -132,7 +132,7 @@ def bytes_of(names: Sequence[str]) -> np.ndarray:
 
 def npz_users(folder: Path, names: list[str]) -> Any:
     users = bytes_of(names) if LATIN in names else np.array(names)
-    return data.array_file(npz(folder, inputs=np.eye(3), users=users))
+    return data.open_users(npz(folder, inputs=np.eye(3), users=users))
 
 
 def omniglot(names: Sequence[str]) -> dict[str, np.ndarray]:
@@ -152,12 +152,12 @@ def leaf(folder: Path, names: Sequence[str]) -> Path:
 
 def leaf_twice(folder: Path) -> Any:
     text = leaf(folder, ["ann", "bo"]).read_text().replace('"bo": {', '"ann": {')
-    return data.emnist_leaf(twice(folder / "all.json", text))
+    return data.open_users(twice(folder / "all.json", text))
 
 
 def leaf_listed_twice(folder: Path) -> Any:
     text = leaf(folder, ["ann", "bo"]).read_text().replace('["ann", "bo"]', '["ann", "ann"]')
-    return data.emnist_leaf(twice(folder / "all.json", text))
+    return data.open_users(twice(folder / "all.json", text))
 
 
 def tff(folder: Path, names: Sequence[str]) -> Path:
@@ -174,13 +174,13 @@ def linked_tff(folder: Path) -> Any:
     tff(folder, ["ann", "bo"])
     with pytest.importorskip("h5py").File(folder / "fed_emnist_train.h5", "a") as file:
         file["examples/cy"] = file["examples/bo"]
-    return data.emnist_tff(folder)
+    return data.open_users(folder)
 
 
 def two_tffs(folder: Path) -> Any:
     tff(folder, ["ann", "bo"])
     os.link(folder / "fed_emnist_train.h5", folder / "fed_emnist_test.h5")
-    return data.emnist_tff(folder)
+    return data.open_users(folder)
 
 
 def linked_file(path: Path) -> list[Path]:
@@ -203,7 +203,7 @@ def play(folder: Path, names: Sequence[str]) -> Path:
 
 
 def characters(path: Path) -> Any:
-    return data.text_users(path, text="characters", length=8)
+    return data.open_users(path, text="characters", length=8)
 
 
 def visit_rows(names: Sequence[str]) -> list[tuple]:
@@ -346,7 +346,7 @@ def stars(names: Sequence[str]) -> pa.Table:
 
 
 def rated(source: Any) -> Any:
-    return data.ratings(source, user="who", item="film", value="x")
+    return data.open_users(source, user="who", item="film", value="x")
 
 
 def stream(names: Sequence[str]) -> Any:

@@ -96,21 +96,19 @@ class Reader:
     """How a reader is tried.
 
     Attributes:
-        of: the public function that reads.
+        of: the reader's name, or the public function that reads.
         read: reads users of these names, written into a folder.
         cases: of safeguards that names do not say: reads something with that fault.
         but: why a safeguard cannot apply.
     """
 
-    of: Callable
+    of: Callable | str
     read: Callable[[Path, list[str]], Any] | None = None
     cases: dict[str, Callable[[Path], Any]] = field(default_factory=dict)
     but: dict[str, str] = field(default_factory=dict)
 
 
-def folders(
-    of: Callable, read: Callable[[Path], Any], inner: str = "1.png", but: dict[str, str] | None = None
-) -> Reader:
+def folders(of: str, read: Callable[[Path], Any], inner: str = "1.png", but: dict[str, str] | None = None) -> Reader:
     return Reader(
         of=of,
         read=lambda folder, names: read(pictures(folder, names, inner)),
@@ -137,28 +135,25 @@ OMNIGLOT = dict.fromkeys(
 )
 
 READERS = {
-    "image_folder": folders(data.image_folder, data.image_folder),
-    "image_folder, classes": folders(data.image_folder, data.image_folder, "kind/1.png"),
-    "digiface": folders(data.digiface, data.digiface),
-    "omniglot_folder": folders(data.omniglot_folder, data.omniglot_folder, "character01/1_01.png", but=OMNIGLOT),
-    "load": folders(data.load, data.load),
-    "pack": folders(data.pack, lambda path: data.pack(path, path.with_name("store"))),
+    "image_folder": folders("a folder of pictures", data.open_users),
+    "image_folder, classes": folders("a folder of pictures", data.open_users, "kind/1.png"),
+    "omniglot_folder": folders("Omniglot's folder", data.open_users, "character01/1_01.png", but=OMNIGLOT),
+    "pack": folders("a folder of pictures", lambda path: data.open_users(path, store=path.with_name("store"))),
     "open_store": folders(
-        data.open_store, lambda path: data.pack(path, path.with_name("s")) and data.open_store(path.with_name("s"))
+        "a packed store",
+        lambda path: data.open_users(path, store=path.with_name("s")) and data.open_users(path.with_name("s")),
     ),
     "omniglot_npz": Reader(
-        of=data.omniglot_npz,
-        read=lambda folder, names: data.omniglot_npz(npz(folder, **omniglot(names))),
-        cases={
-            "a key twice": lambda folder: data.omniglot_npz(npz_twice(folder, "drawer", **omniglot(["a", "b", "c"])))
-        },
+        of="Omniglot's npz",
+        read=lambda folder, names: data.open_users(npz(folder, **omniglot(names))),
+        cases={"a key twice": lambda folder: data.open_users(npz_twice(folder, "drawer", **omniglot(["a", "b", "c"])))},
         but=NO_SHARED | NO_PARTS | OMNIGLOT | {"a user listed twice": "a character is numbered once"},
     ),
     "array_file": Reader(
-        of=data.array_file,
+        of="an npz file of arrays",
         read=npz_users,
         cases={
-            "a key twice": lambda folder: data.array_file(
+            "a key twice": lambda folder: data.open_users(
                 npz_twice(folder, "users", inputs=np.eye(3), users=np.array(["a", "b", "c"]))
             )
         },
@@ -170,7 +165,7 @@ READERS = {
         but=NO_SHARED | NO_PARTS | ROWS | {"a key twice": NO_JSON},
     ),
     "from_table, CSV": Reader(
-        of=data.from_table,
+        of="a table",
         read=lambda folder, names: from_table(
             csv_file(folder / "t.csv", "who,x", [(name, place + 0.5) for place, name in enumerate(names)])
         ),
@@ -178,7 +173,7 @@ READERS = {
         but=NO_PARTS | ROWS | TRIMMED | {"a key twice": NO_JSON},
     ),
     "from_table, JSON lines": Reader(
-        of=data.from_table,
+        of="a table",
         read=lambda folder, names: from_table(
             json_lines(folder / "t.jsonl", [{"who": name, "x": place + 0.5} for place, name in enumerate(names)])
         ),
@@ -191,7 +186,7 @@ READERS = {
         but=NO_PARTS | ROWS | JSON_UTF8,
     ),
     "from_table, Parquet": Reader(
-        of=data.from_table,
+        of="a table",
         read=lambda folder, names: from_table(parquet(folder / "t.parquet", table(names))),
         cases={
             "a file of two users": listed_pictures,
@@ -200,13 +195,13 @@ READERS = {
         but=ROWS | UTF8 | {"a key twice": NO_JSON},
     ),
     "from_table, pandas": Reader(
-        of=data.from_table,
+        of="a table",
         read=lambda folder, names: from_table(table(names).to_pandas()),
         cases={"a file of two users": listed_pictures},
         but=NO_PARTS | ROWS | UTF8 | {"a key twice": NO_JSON},
     ),
     "from_table, tar": Reader(
-        of=data.from_table,
+        of="a table",
         read=lambda folder, names: shards(folder, names, user="who" if LATIN in names else "json.who"),
         cases={
             "a part twice by a link": two_shards,
@@ -215,44 +210,44 @@ READERS = {
         but=ROWS | {"a file of two users": "links within a tar are refused, and a member is of one sample"},
     ),
     "emnist_leaf": Reader(
-        of=data.emnist_leaf,
-        read=lambda folder, names: data.emnist_leaf(leaf(folder, names)),
+        of="federated EMNIST (LEAF)",
+        read=lambda folder, names: data.open_users(leaf(folder, names)),
         cases={
-            "a part twice by a link": lambda folder: data.emnist_leaf(linked_file(leaf(folder, ["ann", "bo"]))),
+            "a part twice by a link": lambda folder: data.open_users(linked_file(leaf(folder, ["ann", "bo"]))),
             "a key twice": leaf_twice,
             "a user listed twice": leaf_listed_twice,
         },
         but=NO_SHARED,
     ),
     "emnist_leaf, store": Reader(
-        of=data.emnist_leaf,
-        read=lambda folder, names: data.emnist_leaf(leaf(folder, names), store=folder / "store"),
+        of="federated EMNIST (LEAF)",
+        read=lambda folder, names: data.open_users(leaf(folder, names), store=folder / "store"),
         cases={"a key twice": leaf_twice, "a user listed twice": leaf_listed_twice},
         but=NO_SHARED | NO_PARTS,
     ),
     "emnist_tff": Reader(
-        of=data.emnist_tff,
-        read=lambda folder, names: data.emnist_tff(tff(folder, names)),
+        of="federated EMNIST (.h5)",
+        read=lambda folder, names: data.open_users(tff(folder, names)),
         cases={"a part twice by a link": two_tffs, "a file of two users": linked_tff},
         but={"a key twice": NO_JSON, "a user listed twice": "a group of HDF5 has each name once"}
         | {"a name that is no UTF-8": "a name of HDF5 is UTF-8"},
     ),
     "text_users, JSON lines": Reader(
-        of=data.text_users,
+        of="texts of users",
         read=lambda folder, names: characters(posts(folder, names)),
         cases={"a key twice": lambda folder: characters(twice(folder / "posts.jsonl", POST_TWICE))},
         but=NO_SHARED | NO_PARTS | ROWS,
     ),
     "text_users, store": Reader(
-        of=data.text_users,
-        read=lambda folder, names: data.text_users(
+        of="texts of users",
+        read=lambda folder, names: data.open_users(
             posts(folder, names), text="characters", length=8, store=folder / "store"
         ),
         cases={"a key twice": lambda folder: characters(twice(folder / "posts.jsonl", POST_TWICE))},
         but=NO_SHARED | NO_PARTS | ROWS,
     ),
     "text_users, play": Reader(
-        of=data.text_users,
+        of="texts of users",
         read=lambda folder, names: characters(play(folder, names)),
         but=NO_SHARED
         | NO_PARTS
@@ -266,13 +261,13 @@ READERS = {
         but=NO_SHARED | NO_PARTS | ROWS,
     ),
     "ratings, CSV": Reader(
-        of=data.ratings,
-        read=lambda folder, names: data.ratings(films(folder, names)),
-        cases={"a part twice by a link": lambda folder: data.ratings(linked_file(films(folder, ["ann", "bo"])))},
+        of="ratings",
+        read=lambda folder, names: data.open_users(films(folder, names)),
+        cases={"a part twice by a link": lambda folder: data.open_users(linked_file(films(folder, ["ann", "bo"])))},
         but=NO_SHARED | ROWS | TRIMMED | {"a key twice": NO_JSON},
     ),
     "ratings, Parquet": Reader(
-        of=data.ratings,
+        of="ratings",
         read=lambda folder, names: rated(parquet(folder / "r.parquet", stars(names))),
         cases={"a part twice by a link": lambda folder: rated(two_parquets(folder, stars(["a", "b", "c"])))},
         but=NO_SHARED | ROWS | UTF8 | {"a key twice": NO_JSON},
@@ -336,12 +331,12 @@ NO_READER = {
     **dict.fromkeys(["ExampleDataset", "UserDataset", "Encoding", "UncountedTexts", "Schema"], "no reader"),
     **dict.fromkeys(["Split", "ExampleSplit", "Tokenizer", "MissingPart"], "no reader"),
     **dict.fromkeys(["split_examples", "split_groups", "split_labels", "split_users", "order_of_content"], "divides"),
-    **dict.fromkeys(["to_tensor", "unlabelled", "with_user_column", "examples_from_users"], "changes what was read"),
+    **dict.fromkeys(["to_tensor", "with_user_column", "examples_from_users"], "changes what was read"),
     "examples_from_ratings": "changes what was read",
     **dict.fromkeys(["write_ehr_events", "write_ehr_tables", "write_meds", "write_examples"], "writes what was read"),
+    "the embedded data": "no person is in drawn data",
     "glyphs": "no person is in drawn data, whose names are numbers",
-    **dict.fromkeys(["examples_from_arrays", "examples_from_table", "npy_examples", "npz_examples"], EXAMPLES),
-    **dict.fromkeys(["table", "text_csv", "idx_images", "class_folder", "open_examples"], EXAMPLES),
-    "load_examples": EXAMPLES,
+    **dict.fromkeys(["examples_from_arrays", "open_examples"], EXAMPLES),
+    "open_users": "each of its readers is tried by its name",
     "read_schema": "what is public of columns; no user is in it",
 }

@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from embedding_recipe import Recipe, main
 
 from sfumato import models
-from sfumato.data import UserDataset, emnist_leaf, emnist_tff
+from sfumato.data import UserDataset, open_users
 from sfumato.federated import Centralized, FedAvg, FedEmb, FederatedPlan
 
 NOISE = 0.62
@@ -43,8 +43,7 @@ PLANS: dict[str, FederatedPlan] = {
 def data(path: Path | None) -> tuple[UserDataset, UserDataset]:
     """Classes 0–35 for training, 36–61 for testing; a writer's two parts are one user."""
     assert path is not None
-    reader = emnist_tff if any(path.glob("*.h5")) else emnist_leaf
-    return reader(path, classes=range(36)), reader(path, classes=range(36, 62))
+    return open_users(path, classes=range(36)), open_users(path, classes=range(36, 62))
 
 
 def quick(plan: FederatedPlan) -> FederatedPlan:

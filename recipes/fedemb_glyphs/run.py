@@ -9,7 +9,7 @@ from cells import SHARED
 from embedding_recipe import Recipe, main
 
 from sfumato import models
-from sfumato.data import UserDataset, glyphs, omniglot_npz, split_users
+from sfumato.data import UserDataset, glyphs, open_users, split_users
 from sfumato.federated import Centralized, FedAvg, FedEmb, FederatedPlan
 
 FOLDER = Path(__file__).resolve().parent
@@ -65,7 +65,7 @@ def data(_: Path | None) -> tuple[UserDataset, UserDataset]:
 
 def negatives() -> UserDataset:
     """Public classes for clients of one character: Omniglot's, with white ink as here."""
-    return omniglot_npz(SHARED / "omniglot_background.npz", invert=True)
+    return open_users(SHARED / "omniglot_background.npz", invert=True)
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from choosing import Choice, main
 from run import ALONE, FEDAVG, FEDEMB, NOISE, TESTED, negatives
 
 from sfumato import models
-from sfumato.data import UserDataset, omniglot_npz, split_groups
+from sfumato.data import UserDataset, open_users, split_groups
 from sfumato.federated import FedAvg, FedEmb
 
 INNER = {
@@ -48,7 +48,7 @@ CHANGES: dict[str, tuple[FedEmb | FedAvg, dict]] = {
 
 def data() -> tuple[UserDataset, UserDataset]:
     """Characters of all alphabets but the last ten, and those of the first five of these."""
-    characters = omniglot_npz(SHARED / "omniglot_background.npz")
+    characters = open_users(SHARED / "omniglot_background.npz")
     groups = characters.groups
     parts = split_groups(characters, test=groups[-TESTED:], validation=groups[-2 * TESTED : -TESTED])
     return parts.train, parts.validation

@@ -10,7 +10,7 @@ from cells import SHARED
 from embedding_recipe import Recipe, main
 
 from sfumato import models
-from sfumato.data import UserDataset, from_arrays, glyphs, omniglot_npz, split_groups
+from sfumato.data import UserDataset, from_arrays, glyphs, open_users, split_groups
 from sfumato.federated import Centralized, FedAvg, FedEmb, FederatedPlan
 
 TESTED = 5  # alphabets
@@ -64,7 +64,7 @@ PLANS: dict[str, FederatedPlan] = {
 
 def data(_: Path | None) -> tuple[UserDataset, UserDataset]:
     """Characters of all alphabets but the last five, and those of the last five."""
-    characters = omniglot_npz(SHARED / "omniglot_background.npz")
+    characters = open_users(SHARED / "omniglot_background.npz")
     parts = split_groups(characters, test=characters.groups[-TESTED:])
     return parts.train, parts.test
 

@@ -24,8 +24,8 @@ import cells
 
 from sfumato._files import read_json, write_json
 from sfumato.accounting.extrapolation import extrapolate
-from sfumato.data import Split, UserDataset, ratings, split_users
-from sfumato.data.ratings import with_user_column
+from sfumato.data import Split, UserDataset, open_users, split_users
+from sfumato.data.readers.ratings import with_user_column
 from sfumato.federated import Centralized, FedAvg, FedRecon
 from sfumato.federated.tasks.outputs import Values
 from sfumato.federated.tasks.personalised import Personalised
@@ -106,7 +106,7 @@ METHODS = {
 @cache
 def people(table: bool) -> Split:
     """80 % to train on, 10 % to choose settings by, 10 % to measure on; every person is in one part."""
-    found = ratings(cells.SHARED / "movielens_latest_small")
+    found = open_users(cells.SHARED / "movielens_latest_small")
     return split_users(with_user_column(found) if table else found, test=0.1, validation=0.1)
 
 

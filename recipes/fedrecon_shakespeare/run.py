@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import cells
 
 from sfumato._files import read_json, write_json
-from sfumato.data import Split, UserDataset, split_users, text_users
+from sfumato.data import Split, UserDataset, open_users, split_users
 from sfumato.federated import FedAvg, FedRecon
 from sfumato.federated.local_training import Phase
 from sfumato.federated.tasks.outputs import NextToken
@@ -66,7 +66,7 @@ def task(tuned: bool, rebuilt: bool) -> Personalised:
 @cache
 def roles() -> Split:
     """250 roles to train on, 49 to measure on, as sequences of 80 characters; chosen by a public seed."""
-    return split_users(text_users(cells.SHARED / "shakespeare.txt", text="characters"), test=0.2, seed=0)
+    return split_users(open_users(cells.SHARED / "shakespeare.txt", text="characters"), test=0.2, seed=0)
 
 
 def model(train: UserDataset) -> nn.Module:

@@ -14,7 +14,7 @@ from cells import SHARED
 from ftrl_recipe import Noise, Recipe, main
 from torch import nn
 
-from sfumato.data import Split, UserDataset, split_users, text_users
+from sfumato.data import Split, UserDataset, open_users, split_users
 from sfumato.federated import FedAvg
 from sfumato.models import lstm
 
@@ -25,7 +25,7 @@ _APART = {"cohort": "min_separation"}
 @cache
 def roles() -> Split:
     """250 roles to train on, 49 to measure on, as sequences of 80 characters; chosen by a public seed."""
-    return split_users(text_users(SHARED / "shakespeare.txt", text="characters"), test=0.2, seed=0)
+    return split_users(open_users(SHARED / "shakespeare.txt", text="characters"), test=0.2, seed=0)
 
 
 def data(quick: bool) -> tuple[UserDataset, UserDataset]:

@@ -20,7 +20,7 @@ from imagenet_classifier import ImageNetClassifier, imagenet_classifier
 from tasks import LAST_DRAWERS, alphabets
 
 from sfumato.central import DPSGD
-from sfumato.data import ExampleDataset, npz_examples
+from sfumato.data import ExampleDataset, open_examples
 
 WEIGHTS = SHARED / "squeezenet1_0_imagenet.safetensors"
 SIDE = 48
@@ -63,7 +63,7 @@ class Row:
 def mnist_m() -> tuple[ExampleDataset, ExampleDataset]:
     """6,000 digits over photographs, and 9,001 for testing."""
     file = SHARED / "mnist_m.npz"
-    return npz_examples(file, num_classes=CLASSES), npz_examples(file, part="test", num_classes=CLASSES)
+    return open_examples(file, num_classes=CLASSES), open_examples(file, part="test", num_classes=CLASSES)
 
 
 def omniglot() -> tuple[ExampleDataset, ExampleDataset]:

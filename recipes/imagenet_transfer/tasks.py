@@ -12,7 +12,7 @@ import numpy as np
 from cells import SHARED
 
 from sfumato._check import InputError
-from sfumato.data import ExampleDataset, class_folder, examples_from_arrays, npz_examples, split_examples
+from sfumato.data import ExampleDataset, examples_from_arrays, open_examples, split_examples
 from sfumato.data.files import read_npz
 
 ALPHABETS = 10
@@ -51,7 +51,7 @@ class Task:
 def letters() -> Task:
     """MNIST → which of ten alphabets a letter is of; the last four drawers are for testing."""
     return Task(
-        public=npz_examples(SHARED / "mnist.npz", num_classes=10),
+        public=open_examples(SHARED / "mnist.npz", num_classes=10),
         public_name="MNIST's 60,000 training digits",
         train=alphabets(range(1, LAST_DRAWERS[0])),
         test=alphabets(LAST_DRAWERS),
@@ -64,8 +64,8 @@ def digits() -> Task:
     return Task(
         public=examples_from_arrays(_bright(arrays), arrays["character"].astype(np.int64)),
         public_name="Omniglot's 964 characters",
-        train=npz_examples(SHARED / "mnist.npz", num_classes=10).subset(np.arange(DIGITS)),
-        test=npz_examples(SHARED / "mnist.npz", part="test", num_classes=10),
+        train=open_examples(SHARED / "mnist.npz", num_classes=10).subset(np.arange(DIGITS)),
+        test=open_examples(SHARED / "mnist.npz", part="test", num_classes=10),
     )
 
 
@@ -73,11 +73,11 @@ def folders(path: Path | None) -> Task:
     """`path/public/<class>/<picture>` → `path/private/<class>/<picture>`; private/train and private/test if divided."""
     if path is None:
         raise InputError("folders of pictures need --data DIR with DIR/public and DIR/private")
-    public, private = class_folder(path / "public"), path / "private"
+    public, private = open_examples(path / "public"), path / "private"
     if (private / "train").is_dir() and (private / "test").is_dir():
-        train, test = class_folder(private), class_folder(private, part="test")
+        train, test = open_examples(private), open_examples(private, part="test")
     else:
-        train, _, test = split_examples(class_folder(private), test=SHARE, seed=0)
+        train, _, test = split_examples(open_examples(private), test=SHARE, seed=0)
     if public.input_shapes != train.input_shapes:
         shapes = " and ".join("×".join(map(str, data.input_shapes[0])) for data in (public, train))
         raise InputError(f"the public and the private pictures are {shapes}; bring them to one size and one colour")

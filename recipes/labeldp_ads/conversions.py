@@ -16,7 +16,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import cells
 
-from sfumato.data import ExampleDataset, ExampleSplit, examples_from_arrays, split_examples, table
+from sfumato.data import ExampleDataset, ExampleSplit, examples_from_arrays, open_examples, split_examples
 
 ADULT, CRITEO = "Adult", "Criteo sample"
 _LABEL = "no", "yes"
@@ -56,11 +56,11 @@ def parts(name: str) -> ExampleSplit:
 def _read(name: str) -> ExampleDataset:
     """Numbers in [-1, 1], and a one for the value of each category."""
     if name == CRITEO:
-        return _as_one(table(cells.SHARED / "criteo_sample" / "train.tiny.csv", _CRITEO))
+        return _as_one(open_examples(cells.SHARED / "criteo_sample" / "train.tiny.csv", schema=_CRITEO))
     with TemporaryDirectory() as folder:  # the file has a blank behind each comma
         plain = Path(folder) / "adult.csv"
         plain.write_bytes(gzip.decompress((cells.SHARED / "adult.csv.gz").read_bytes()).replace(b", ", b","))
-        return _as_one(table(plain, _ADULT))
+        return _as_one(open_examples(plain, schema=_ADULT))
 
 
 def _as_one(data: ExampleDataset) -> ExampleDataset:

@@ -47,7 +47,7 @@ from vgg import vgg
 
 from sfumato import models
 from sfumato._files import write_json
-from sfumato.data import ExampleDataset, npz_examples, to_tensor
+from sfumato.data import ExampleDataset, open_examples, to_tensor
 
 FOLDER = Path(__file__).resolve().parent
 Norm = Literal["none", "layer", "public_batch"]
@@ -86,7 +86,7 @@ class Setting:
 @cache
 def mnist() -> tuple[ExampleDataset, ExampleDataset]:
     """All digits."""
-    return npz_examples(SHARED / "mnist.npz"), npz_examples(SHARED / "mnist.npz", part="test")
+    return open_examples(SHARED / "mnist.npz"), open_examples(SHARED / "mnist.npz", part="test")
 
 
 def news() -> tuple[ExampleDataset, ExampleDataset]:

@@ -20,7 +20,7 @@ from classifier_recipe import Method, main
 
 from sfumato import models
 from sfumato.central import DPSGD
-from sfumato.data import ExampleDataset, examples_from_arrays, npz_examples, omniglot_npz, to_tensor
+from sfumato.data import ExampleDataset, examples_from_arrays, open_examples, open_users, to_tensor
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = "--quick" in sys.argv
@@ -50,13 +50,13 @@ SET_ASIDE = np.linspace(0, 59_999, 128).astype(int)
 
 def mnist(_: Path | None) -> tuple[ExampleDataset, ExampleDataset]:
     """The pictures."""
-    return npz_examples(SHARED / "mnist.npz"), npz_examples(SHARED / "mnist.npz", part="test")
+    return open_examples(SHARED / "mnist.npz"), open_examples(SHARED / "mnist.npz", part="test")
 
 
 @cache
 def public_pictures() -> torch.Tensor:
     """128 letters of other alphabets, float [128, 1, 28, 28] in [-1, 1), turned to bright on dark as the digits."""
-    letters = omniglot_npz(SHARED / "omniglot_background.npz")
+    letters = open_users(SHARED / "omniglot_background.npz")
     chosen = np.linspace(0, len(letters.labels) - 1, 128).astype(int)
     return to_tensor(255 - np.asarray(letters.inputs[chosen]))
 

@@ -12,8 +12,8 @@ from sfumato import data
 def test_a_packed_folder_opens_with_the_same_people(sfumato, people: Path, tmp_path: Path):
     told = json.loads(sfumato("data", "pack", people, tmp_path / "store", "--size", 8, "--json").out)
     assert (told["users"], told["examples"], told["input_shape"]) == (16, 64, [8, 8, 1])
-    store = data.open_store(tmp_path / "store")
-    folder = data.image_folder(people, size=8)
+    store = data.open_users(tmp_path / "store")
+    folder = data.open_users(people, size=8)
     assert list(store.user_ids) == list(folder.user_ids)
     assert (store.examples(3)[0] == folder.examples(3)[0]).all()
 
@@ -45,12 +45,22 @@ def test_packing_refuses_a_broken_picture_or_skips_and_counts_it(sfumato, photos
     assert "p01/0.png" in shown.out
 
 
+def test_copies_are_listed_and_removed(sfumato, people: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("sfumato.data.gather.MEMORY", 1)
+    (note,) = (line for line in data.open_users(people).summary() if "private copy" in line)
+    key = note.split("--remove ")[1].split()[0]
+    assert f"of {people}" in sfumato("data", "stores").out
+    assert sfumato("data", "stores", "--remove", key).out.startswith(
+        f"removed {tmp_path / 'cache' / 'data' / key}, a copy"
+    )
+    assert sfumato("data", "stores").out == f"0 in {tmp_path / 'cache' / 'data'}; --remove KEY removes one\n"
+    assert f"there is no copy '{key}'" in sfumato("data", "stores", "--remove", key).line
+
+
 def test_what_opens_at_once_needs_no_packing(sfumato, people: Path, tmp_path: Path):
     assert sfumato("data", "pack", people, tmp_path / "store").code == 0
     assert "is a packed store already" in sfumato("data", "pack", tmp_path / "store", tmp_path / "s").line
-    (tmp_path / "x.npz").touch()
-    for words in ((), ("--user", "users")):
-        assert "x.npz needs no packing" in sfumato("data", "pack", tmp_path / "x.npz", tmp_path / "s", *words).line
 
 
 @pytest.mark.parametrize("command", ["pack", "glyphs"])
@@ -69,4 +79,4 @@ def test_glyphs_become_a_store(sfumato, tmp_path: Path, monkeypatch):
     told = json.loads(sfumato("data", "glyphs", tmp_path / "g", "--identities", 5, "--images", 2, "--json").out)
     assert (told["users"], told["examples"]) == (5, 10)
     drawn = data.glyphs(5, 2)
-    assert (data.open_store(tmp_path / "g").examples(4)[0] == drawn.examples(4)[0]).all()
+    assert (data.open_users(tmp_path / "g").examples(4)[0] == drawn.examples(4)[0]).all()

@@ -105,9 +105,9 @@ def test_pictures_that_are_no_bytes(sfumato, tmp_path: Path, kind: type, shape: 
 @pytest.mark.parametrize(
     ("content", "named"),
     [
-        ("", "has no rows; needed is a row an example: class, text"),
-        ("label,text\n", "has no rows"),
-        ("some words without any class\n" * 9, "give a schema (--schema FILE)"),
+        ("", "is empty; needed is a row an example: class, text"),
+        ("label,text\n", "the data has no examples"),
+        ("some words without any class\n" * 9, "at least one other for text, got 1"),
         ("label,text\n0,some words of text\n1\n", "line 3 has 1 columns"),
         ("label,text\n0,some words of text\n,and some more words\n", "line 3: the label is missing"),
     ],

@@ -47,7 +47,7 @@ def others(tmp_path: Path) -> Path:
 
 def expected(run: Path, others: Path) -> tuple[data.UserDataset, np.ndarray]:
     """Every person's prediction for every item, [users, items], by the library alone."""
-    users = data.ratings(others, user="user", item="item", value="stars", items=run / "items.txt")
+    users = data.open_users(others, user="user", item="item", value="stars", items=run / "items.txt")
     model = models.matrix_factorization(12, **FACTORS)
     models.load_weights(model, run / "model.safetensors")
     own = FedRecon(**ROUNDS).personalise(model, users)
@@ -104,7 +104,7 @@ def test_pairs_that_are_asked_for_get_their_prediction_and_need_no_value(sfumato
 
 def test_the_measurement_is_that_of_the_plans_own_task(sfumato, trained, others):
     told = json.loads(sfumato("personalise", trained, others, "--measure", "--json").out)["measured"]
-    users = data.ratings(others, user="user", item="item", value="stars", items=trained / "items.txt")
+    users = data.open_users(others, user="user", item="item", value="stars", items=trained / "items.txt")
     model = models.matrix_factorization(12, **FACTORS)
     models.load_weights(model, trained / "model.safetensors")
     assert told == FedRecon(**ROUNDS).default_task().measure(model, users, curve=True, device="cpu")
@@ -227,7 +227,7 @@ def test_films_of_movielens_for_people_who_were_kept_out(sfumato, tmp_path):
     words = ("--model", "matrix_factorization", "--model-options", "factors=8", "offset=3.5", "--noise", 0.5)
     run, out = tmp_path / "run", tmp_path / "films.parquet"
     items = tmp_path / "items.txt"
-    items.write_text("".join(f"{name}\n" for name in data.load(MOVIELENS).item_names))
+    items.write_text("".join(f"{name}\n" for name in data.open_users(MOVIELENS).item_names))
     brief = ("--rounds", 2, "--cohort", 20, "--test-share", 0.1, "--seed", 1, "--items", items)
     assert sfumato("fedrecon", "--data", MOVIELENS, *words, *brief, "--out", run).code == 0
     shown = sfumato("personalise", run, MOVIELENS, "--top", 2, "--out", out, "--measure")

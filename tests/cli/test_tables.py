@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from sfumato.data import from_table, image_folder, open_store
+from sfumato.data import open_users
 
 PRIVATE = ("--noise", 1, "--seed", 3)
 
@@ -55,7 +55,7 @@ def test_people_of_a_table_are_trained_on_and_embedded(sfumato, small, table: Pa
 
 def test_a_table_is_packed_as_it_is_read(sfumato, table: Path, tmp_path: Path):
     assert sfumato("data", "pack", table, tmp_path / "store", "--user", "person").code == 0
-    packed, read = open_store(tmp_path / "store"), from_table(table, user="person")
+    packed, read = open_users(tmp_path / "store"), open_users(table, user="person")
     assert list(packed.user_ids) == list(read.user_ids)
     for user in range(12):
         assert (packed.examples(user)[0] == read.examples(user)[0]).all()
@@ -68,7 +68,7 @@ def test_whose_the_rows_are_is_asked(sfumato, small, table: Path, tmp_path: Path
     (tmp_path / "photos" / "al").mkdir(parents=True)
     Image.new("L", (8, 8)).save(tmp_path / "photos" / "al" / "0.png")
     shown = sfumato("fedemb", "--data", tmp_path / "photos", "--user", "person", *small, "--noise", 1)
-    assert "user='person' is a column of a table" in shown.line
+    assert "user='person' is for tables" in shown.line
 
 
 def test_tar_shards_go_in_where_a_table_does(sfumato, small, table: Path, tmp_path: Path):
@@ -86,7 +86,7 @@ def test_tar_shards_go_in_where_a_table_does(sfumato, small, table: Path, tmp_pa
     asked = sfumato("data", "pack", pattern, tmp_path / "store").line
     assert "--user COLUMN" in asked
     assert sfumato("data", "pack", pattern, tmp_path / "store", "--user", "json.person").code == 0
-    packed, read = open_store(tmp_path / "store"), from_table(table, user="person")
+    packed, read = open_users(tmp_path / "store"), open_users(table, user="person")
     assert list(packed.user_ids) == list(read.user_ids)
     assert packed.sizes.tolist() == read.sizes.tolist()
     private = ("--noise", 1, "--test-share", 0, "--out", tmp_path / "run")
@@ -125,7 +125,10 @@ def test_paths_are_packed_into_the_store_of_their_folder(sfumato, faces: Path, t
     words = ("--user", "person", "--size", 6, "--channels", 3)
     shown = sfumato("data", "pack", faces, tmp_path / "store", *words)
     assert shown.code == 0, shown.err
-    packed, read = open_store(tmp_path / "store", verify=True), image_folder(faces.parent, 6, 3, "skip")
+    packed, read = (
+        open_users(tmp_path / "store", verify=True),
+        open_users(faces.parent, size=6, channels=3, on_error="skip"),
+    )
     assert list(packed.user_ids) == list(read.user_ids)
     for user in range(len(read)):
         assert (packed.examples(user)[0] == read.examples(user)[0]).all()
@@ -208,5 +211,5 @@ def test_a_folder_of_pictures_is_named_for_paths_only(sfumato, small, faces: Pat
     assert told in sfumato("dpsgd", "--data", people, *words, "--steps", 1, "--cohort", 8, *PRIVATE).line
     assert "--user COLUMN" in sfumato("data", "pack", faces, tmp_path / "store", *words).line
     texts = ("--text", "characters", *words)
-    assert "--folder" in sfumato("data", "pack", faces, tmp_path / "store", *texts).line
+    assert "folder=" in sfumato("data", "pack", faces, tmp_path / "store", *texts).line
     assert "--folder is for pictures" in sfumato("fedavg", "--data", faces, *texts, *PRIVATE).line

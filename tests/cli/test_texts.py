@@ -113,7 +113,7 @@ def test_a_packed_store_trains_the_same_model_as_its_file(sfumato, posts: tuple[
     assert sfumato("fedavg", "--data", store, "--client.loss", "next_token", *common, "--out", tmp_path / "b").code == 0
     one, other = (tmp_path / name / "ledger.jsonl" for name in "ab")
     assert len(one.read_text().splitlines()) == len(other.read_text().splitlines())
-    load = data.open_store(store)
+    load = data.open_users(store)
     assert load.assumptions
     weights = [dict(models.read_metadata(tmp_path / name / "model.safetensors")) for name in "ab"]
     assert [each["vocabulary_size"] for each in weights] == [10, 10]

@@ -53,7 +53,7 @@ def test_the_command_line_trains_the_same_model_as_the_library(people: Path, fin
     fields = {str(name)[2:].replace("-", "_"): value for name, value in zip(small[::2], small[1::2])}
     dimension = fields.pop("embedding_dim")
     plan = FedEmb(noise=1.0, seed=3, **fields)
-    split = data.split_users(data.load(people), test=0.2)
+    split = data.split_users(data.open_users(people), test=0.2)
     model = build(ModelOptions(embedding_dim=dimension), split.train.input_shape, 3, load=True, quiet=True)
     plan.fit(model, split.train, out=tmp_path / "library", test=split.test)
     ours, theirs = load_file(finished / "model.safetensors"), load_file(tmp_path / "library" / "model.safetensors")
@@ -80,7 +80,7 @@ def test_a_budget_is_met_and_kept_in_the_plan(sfumato, people: Path, small, tmp_
     assert told["epsilon"] == pytest.approx(6, rel=1e-4)
     assert told["epsilon"] <= 6
     plan = json.loads((out / "plan.json").read_text())
-    assert plan["population"] == told["population"] == len(data.split_users(data.load(people)).train)
+    assert plan["population"] == told["population"] == len(data.split_users(data.open_users(people)).train)
     assert plan["about"]["epsilon_wanted"] == 6
 
 

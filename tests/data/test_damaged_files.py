@@ -23,7 +23,7 @@ from PIL import Image
 from safetensors.torch import save_file
 
 from sfumato._check import InputError
-from sfumato.data import load, load_examples, open_store, pack, split_users, text_csv, write_examples, write_store
+from sfumato.data import open_examples, open_users, split_users, write_examples, write_store
 from sfumato.data.examples import ExampleDataset
 from sfumato.data.readers.arrays import read_idx
 from sfumato.data.users import UserDataset, from_arrays
@@ -144,7 +144,7 @@ def _store(folder: Path) -> Path:
 
 
 def _example_store(folder: Path) -> Path:
-    write_examples(load_examples(_npz_of_examples(folder)), folder / "s")
+    write_examples(open_examples(_npz_of_examples(folder)), folder / "s")
     (folder / "x.npz").unlink()
     return folder / "s"
 
@@ -173,20 +173,20 @@ def _pictures(suffix: str) -> Callable[[Path], Path]:
 
 
 READERS: dict[str, tuple[Callable[[Path], Path], Callable[[Path], UserDataset | ExampleDataset]]] = {
-    "npz of users": (_npz, load),
-    "npz of bytes": (_npz_of_bytes, load),
-    "npz of examples": (_npz_of_examples, load_examples),
-    "npy": (_npy, load_examples),
-    "Omniglot": (_omniglot, load),
-    "idx": (_idx, load_examples),
-    "idx.gz": (_idx_gz, load_examples),
-    "HDF5": (_h5, load),
-    "LEAF": (_leaf, load),
-    "store": (_store, load),
-    "store of examples": (_example_store, load_examples),
-    "texts": (_texts, text_csv),
-    "texts.gz": (_texts_gz, text_csv),
-    **{suffix: (_pictures(suffix), load) for suffix in (".png", ".jpg", ".bmp", ".gif", ".pgm", ".tif", ".webp")},
+    "npz of users": (_npz, open_users),
+    "npz of bytes": (_npz_of_bytes, open_users),
+    "npz of examples": (_npz_of_examples, open_examples),
+    "npy": (_npy, open_examples),
+    "Omniglot": (_omniglot, open_users),
+    "idx": (_idx, open_examples),
+    "idx.gz": (_idx_gz, open_examples),
+    "HDF5": (_h5, open_users),
+    "LEAF": (_leaf, open_users),
+    "store": (_store, open_users),
+    "store of examples": (_example_store, open_examples),
+    "texts": (_texts, open_examples),
+    "texts.gz": (_texts_gz, open_examples),
+    **{suffix: (_pictures(suffix), open_users) for suffix in (".png", ".jpg", ".bmp", ".gif", ".pgm", ".tif", ".webp")},
 }
 
 
@@ -234,7 +234,7 @@ def test_an_npz_that_unpacks_to_a_thousand_times_its_size_is_refused_before_it_t
         for name in ("users.npy", "labels.npy"):
             packed.writestr(name, b"")
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    for read in (load, load_examples):
+    for read in (open_users, open_examples):
         with pytest.raises(InputError, match=r"declares 0\.5 GB in a file of 0\.5 MB, more than 256 MiB"):
             read(file)
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 1 << 26
@@ -263,7 +263,7 @@ def test_an_npz_whose_checksum_is_wrong_is_refused(pack_it: Callable, tmp_path: 
         content[place] ^= 1
     file.write_bytes(content)
     with pytest.raises(InputError, match=r"x\.npz cannot be read as npz: Bad CRC-32"):
-        load(file)
+        open_users(file)
 
 
 def _png(width: int, height: int) -> bytes:
@@ -278,7 +278,7 @@ def _png(width: int, height: int) -> bytes:
 def test_a_picture_of_too_many_pixels_is_one_line_and_can_be_skipped(side: int, tmp_path: Path, recwarn) -> None:
     _pictures(".png")(tmp_path)
     (tmp_path / "u1" / "bomb.png").write_bytes(_png(side, side))
-    for read in (load, load_examples):
+    for read in (open_users, open_examples):
         with pytest.raises(InputError, match=r"u1/bomb\.png has more pixels than Pillow's limit of 89,478,485"):
             read(tmp_path)
         assert read(tmp_path, on_error="skip").notes
@@ -290,14 +290,14 @@ def test_labels_that_are_no_classes_are_refused(labels: list, tmp_path: Path) ->
     people = {"a": {"x": [[0.5] * 784] * 2, "y": labels}}
     (tmp_path / "all.json").write_text(json.dumps({"users": ["a"], "user_data": people}))
     with pytest.raises(InputError, match="writer a"):
-        load(tmp_path)
+        open_users(tmp_path)
 
 
 @pytest.mark.parametrize("labels", [[np.nan, 1.0], [1 << 40, 0], [np.uint64((1 << 64) - 1)] * 2])
 def test_labels_of_arrays_that_are_no_classes_are_refused(labels: list, tmp_path: Path) -> None:
     np.savez(tmp_path / "x.npz", images=IMAGES[:2], users=np.arange(2), labels=np.array(labels))
     with pytest.raises(InputError, match="labels must be"):
-        load(tmp_path / "x.npz")
+        open_users(tmp_path / "x.npz")
 
 
 def test_the_folder_that_one_stands_in_is_a_path_like_any_other(tmp_path: Path, monkeypatch) -> None:
@@ -305,22 +305,22 @@ def test_the_folder_that_one_stands_in_is_a_path_like_any_other(tmp_path: Path, 
     photos.mkdir()
     _pictures(".png")(photos)
     monkeypatch.chdir(photos)
-    whole = load(photos).fingerprint()
-    assert load(".").fingerprint() == whole
-    assert load_examples(".").fingerprint() == load_examples(photos).fingerprint()
-    pack(".", "../store", size=24)
+    whole = open_users(photos).fingerprint()
+    assert open_users(".").fingerprint() == whole
+    assert open_examples(".").fingerprint() == open_examples(photos).fingerprint()
+    open_users(".", store="../store", size=24)
     monkeypatch.chdir(tmp_path / "store")
-    assert load(".").fingerprint() == open_store(tmp_path / "store").fingerprint()
+    assert open_users(".").fingerprint() == open_users(tmp_path / "store").fingerprint()
     (tmp_path / "new").mkdir()
     monkeypatch.chdir(tmp_path / "new")
     with pytest.raises(InputError, match=r"\. is none of"):
-        load(".")
-    for write in (lambda: pack(photos, ".", size=24), lambda: write_examples(load_examples(photos), ".")):
+        open_users(".")
+    for write in (lambda: open_users(photos, store=".", size=24), lambda: write_examples(open_examples(photos), ".")):
         with pytest.raises(InputError, match="the folder you are in"):
             write()
     (tmp_path / "other.partial").mkdir()
     with pytest.raises(InputError, match="not finished"):
-        load(tmp_path / "other")
+        open_users(tmp_path / "other")
 
 
 def test_file_names_that_are_not_utf8_go_through_everything_and_names_of_users_are_refused(tmp_path: Path) -> None:
@@ -329,18 +329,18 @@ def test_file_names_that_are_not_utf8_go_through_everything_and_names_of_users_a
     _pictures(".png")(Path(root))
     for file in sorted(Path(root, "u1").iterdir()):
         os.rename(file, os.fsencode(file.parent) + b"/\xfe" + os.fsencode(file.name))
-    people = load(root)
+    people = open_users(root)
     store = os.fsdecode(os.fsencode(tmp_path) + b"/st\xffore")
-    packed = pack(root, store, size=24)
-    for data in (people, packed, load(store)):
+    packed = open_users(root, store=store, size=24)
+    for data in (people, packed, open_users(store)):
         _use(data)
         assert sum(map(len, split_users(data, test=0.4, seed=1))) == 3
-    _use(load_examples(root))
+    _use(open_examples(root))
     with pytest.raises(InputError, match="there is nothing at") as refusal:
-        load(root + "none")
+        open_users(root + "none")
     assert "\n" not in str(refusal.value)
     os.rename(os.path.join(root, "u1"), os.fsencode(root) + b"/\xfe\xff")
-    for read in (load, lambda path: pack(path, tmp_path / "other", size=24)):
+    for read in (open_users, lambda path: open_users(path, store=tmp_path / "other", size=24)):
         with pytest.raises(InputError, match=r"the name of the user '.*' is no valid UTF-8"):
             read(root)
 

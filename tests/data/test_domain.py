@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data import ehr_from_tables, examples_from_arrays, from_arrays, open_store, split_users
+from sfumato.data import ehr_from_tables, examples_from_arrays, from_arrays, open_users, split_users
 from sfumato.data.domain import COUNT, DECLARED_PUBLIC, NAMES
 from sfumato.data.store.build import write_store
 
@@ -59,9 +59,9 @@ def test_a_part_and_a_store_keep_what_is_declared_and_what_was_found(tmp_path: P
     assert {part.num_classes for part in vars(split_users(data.with_classes(PUBLIC), test=["u1", "u3"])).values()} == {
         4
     }
-    assert open_store(write_store(data, tmp_path / "found") and tmp_path / "found").found == (NAMES,)
+    assert open_users(write_store(data, tmp_path / "found") and tmp_path / "found").found == (NAMES,)
     write_store(data.with_classes(PUBLIC), tmp_path / "declared")
-    assert open_store(tmp_path / "declared").found == ()
+    assert open_users(tmp_path / "declared").found == ()
 
 
 @pytest.mark.parametrize("where", ["static", "visits"])

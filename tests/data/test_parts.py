@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from sfumato._check import InputError
-from sfumato.data import UserDataset, class_folder, from_arrays, split_examples, split_groups, split_labels, split_users
+from sfumato.data import (
+    UserDataset,
+    from_arrays,
+    open_examples,
+    split_examples,
+    split_groups,
+    split_labels,
+    split_users,
+)
 from sfumato.data.split import divide, name_keys
 from slow import by_profile
 
@@ -90,8 +98,8 @@ def test_users_classes_and_groups_of_one_name_go_their_own_ways() -> None:
 
 def test_pictures_go_by_their_path(class_folder_of_many: Callable) -> None:
     def paths(gone: int | None) -> list[set[str]]:
-        data = class_folder(class_folder_of_many(gone))
-        names = data.inputs[0].names  # type: ignore[attr-defined]  # a folder's rows have names
+        data = open_examples(class_folder_of_many(gone))
+        names = data.example_names
         value = {int(data.examples([i])[0][0][0, 0, 0, 0]): name for i, name in enumerate(names)}
         parts = split_examples(data, test=0.3, validation=0.2, seed=4)
         assert not parts.train.assumptions[len(data.assumptions) :]

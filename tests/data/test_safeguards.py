@@ -18,12 +18,13 @@ from safeguard_files import csv_file, from_table, linked_folder, parquet, pictur
 from safeguard_readers import NAMES, NO_READER, READERS, REFUSED, WORDS
 from sfumato import data
 from sfumato._check import InputError
+from sfumato.data.readers import USERS
 
 
 def test_every_public_reader_is_tried_or_has_a_reason():
-    tried = {reader.of.__name__ for reader in READERS.values()}
+    tried = {reader.of if isinstance(reader.of, str) else reader.of.__name__ for reader in READERS.values()}
     assert tried.isdisjoint(NO_READER)
-    assert tried | set(NO_READER) == set(data.__all__)
+    assert tried | set(NO_READER) == {*data.__all__, *(reader.name for reader in USERS)}
 
 
 @pytest.mark.parametrize("name", READERS)
@@ -63,7 +64,7 @@ def test_what_is_as_it_should_be_has_no_note(name: str, tmp_path: Path):
 
 
 @pytest.mark.parametrize("link", [os.symlink, os.link])
-@pytest.mark.parametrize("read", [data.image_folder, lambda path: data.pack(path, path.with_name("store"))])
+@pytest.mark.parametrize("read", [data.open_users, lambda path: data.open_users(path, store=path.with_name("store"))])
 def test_one_file_twice_for_one_user_is_counted(read: Callable, link: Callable, tmp_path: Path):
     root = pictures(tmp_path, ["ann", "bo"])
     link(root / "bo" / "1.png", root / "bo" / "2.png")
@@ -73,7 +74,7 @@ def test_one_file_twice_for_one_user_is_counted(read: Callable, link: Callable, 
 
 def test_a_folder_that_leads_to_another_one_s_is_refused_by_the_first_file(tmp_path: Path):
     root = linked_folder(tmp_path)
-    for read in (data.image_folder, lambda path: data.pack(path, path.with_name("store"))):
+    for read in (data.open_users, lambda path: data.open_users(path, store=path.with_name("store"))):
         with pytest.raises(
             InputError, match=r"cy/1.png \(user 'cy'\) names the same file as .*ann/1.png \(user 'ann'\)"
         ):
@@ -83,7 +84,7 @@ def test_a_folder_that_leads_to_another_one_s_is_refused_by_the_first_file(tmp_p
 def test_classes_and_files_of_examples_are_counted(tmp_path: Path):
     root = pictures(tmp_path, ["cat", "Cat", "dog"])
     os.link(root / "dog" / "1.png", root / "dog" / "2.png")
-    notes = data.class_folder(root).notes
+    notes = data.open_examples(root).notes
     assert notes[0].startswith("2 of 3 classes have names that differ only in case")
     assert notes[1].endswith("dog/2.png that of dog/1.png for example: each is an example of its own")
     words = data.examples_from_arrays(np.eye(3), ["cat", "Cat", "dog"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sfumato._check import InputError
-from sfumato.data import ehr_from_events, ehr_from_tables, examples_from_table, from_arrays, from_table, load, table
+from sfumato.data import ehr_from_events, ehr_from_tables, from_arrays, open_examples, open_users
 from sfumato.data.safeguards import odd_values
 from sfumato.labels.files import open_label_file
 from sfumato.labels.table import LabelSettings, TableWork
@@ -36,7 +36,7 @@ def _pictures(odd: bool, folder: Path) -> list[str]:
     for row, answer in enumerate(ANSWERS[odd]):
         (folder / "album" / f"p{row}" / answer).mkdir(parents=True)
         Image.fromarray(np.full((4, 4), row, np.uint8)).save(folder / "album" / f"p{row}" / answer / "1.png")
-    return load(folder / "album").summary()
+    return open_users(folder / "album").summary()
 
 
 def _events(odd: bool, folder: Path) -> list[str]:
@@ -48,9 +48,9 @@ SCHEMA = {"who": "drop", "day": {"kind": "numeric", "low": 0, "high": 9}, "smoke
 READERS: dict[str, Callable[[bool, Path], list[str]]] = {
     "ehr_from_tables": lambda odd, folder: list(ehr_from_tables(_frame(odd), id="who", time="day").notes),
     "ehr_from_events": _events,
-    "from_table": lambda odd, at: from_table(_frame(odd), user="who", input="day", label="smokes").summary(),
-    "examples_from_table": lambda odd, at: examples_from_table(_frame(odd), input="day", label="smokes").summary(),
-    "table": lambda odd, folder: table(_parquet(odd, folder), SCHEMA).summary(),
+    "from_table": lambda odd, at: open_users(_frame(odd), user="who", input="day", label="smokes").summary(),
+    "examples_from_table": lambda odd, at: open_examples(_frame(odd), input="day", label="smokes").summary(),
+    "table": lambda odd, folder: open_examples(_parquet(odd, folder), schema=SCHEMA).summary(),
     "from_arrays": lambda odd, folder: from_arrays(np.zeros((12, 2)), ANSWERS[odd], list("abcd") * 3).summary(),
     "pictures": _pictures,
 }
@@ -76,7 +76,7 @@ def test_labels_that_are_to_be_randomised_must_be_declared_or_written_in_one_way
 
 
 def test_users_that_are_classes_are_counted_as_users():
-    people = from_table(pd.DataFrame({"who": ["Ann", "ann"], "day": [1.0, 2.0]}), user="who", input="day")
+    people = open_users(pd.DataFrame({"who": ["Ann", "ann"], "day": [1.0, 2.0]}), user="who", input="day")
     assert sum("differ" in line for line in people.summary()) == 1
 
 

@@ -287,7 +287,7 @@ def _store_of_examples(folder: Path) -> list[Path]:
 
 
 def _opened_store(folder: Path) -> None:
-    users = data.load(folder / "s")
+    users = data.open_users(folder / "s")
     users.fingerprint()
     _all_users(users)
 
@@ -299,7 +299,7 @@ def _store_sealed_again(folder: Path) -> None:
     facts = {name: value for name, value in facts.items() if name not in ("format", "version", "sha256")}
     sizes = {name: (store / name).stat().st_size for name in facts["files"]}
     write_facts(store, {**facts, "files": sizes, "index_sha256": index_digest(store)})
-    _all_users(data.open_store(store))
+    _all_users(data.open_users(store))
 
 
 def _all_users(users: data.UserDataset) -> None:
@@ -334,9 +334,9 @@ def _indexed_shard(folder: Path) -> list[Path]:
 
 
 def _samples(folder: Path) -> None:
-    people = data.from_table(folder / "shards", user="json.person", input="npy", label="cls")
+    people = data.open_users(folder / "shards", user="json.person", input="npy", label="cls")
     _all_users(people)
-    data.examples_from_table(folder / "shards", input=("npy", "json.x"))
+    data.open_examples(folder / "shards", input=("npy", "json.x"))
 
 
 def _samples_by_index(folder: Path) -> None:
@@ -354,7 +354,7 @@ READERS |= {
     "index of a tar": Reader(_indexed_shard, _samples_by_index),
     "store": Reader(_store, _opened_store),
     "store, sealed again": Reader(_arrow_alone, _store_sealed_again),
-    "store of examples": Reader(_store_of_examples, lambda folder: list(data.load_examples(folder / "s").batches(7))),
+    "store of examples": Reader(_store_of_examples, lambda folder: list(data.open_examples(folder / "s").batches(7))),
     "ledger": Reader(_ledger, _opened),
     "ledger, sealed again": Reader(_ledger_and_copy, _sealed_again),
     "statement": Reader(

@@ -465,7 +465,7 @@ def test_data_to_measure_on_that_are_of_no_use_are_refused_before_anything_is_sp
 
 
 def test_data_of_other_texts_are_refused_before_anything_is_spent(texts, file: Path, tmp_path: Path):
-    stranger = data.text_users(file, text="words", vocabulary=list(HELD_BY_ALL), length=LENGTH)
+    stranger = data.open_users(file, text="words", vocabulary=list(HELD_BY_ALL), length=LENGTH)
     for given in ({"test": stranger}, {"validation": stranger}):
         with pytest.raises(InputError, match=r"must be views of texts\.blank"):
             fit_plan(

@@ -16,7 +16,7 @@ from sfumato import data
 from sfumato._check import InputError
 from sfumato.accounting import guarantee
 from sfumato.cli.parse import read_settings
-from sfumato.data import glyphs, load, split_users
+from sfumato.data import glyphs, open_users, split_users
 
 # Recipes of private embeddings: who chooses settings, who tests them, and what stays the same over a table.
 
@@ -370,4 +370,4 @@ def test_a_population_out_of_range_is_refused(writers):
 
 def test_writers_are_no_source_of_commands():
     with pytest.raises(InputError, match="there is nothing at writers:12; give a packed store"):
-        load("writers:12")
+        open_users("writers:12")

@@ -195,7 +195,7 @@ def predict(model: nn.Module, data: ExampleDataset, *, device: str = "cpu") -> I
 def refuse_few(data: ExampleDataset) -> None:
     """Raise InputError if these are no single examples, or nobody can hide among them."""
     if not isinstance(data, ExampleDataset):
-        remedy = "data.examples_from_table(table, input=…, label=…) makes one of a table"
+        remedy = "data.open_examples(table, input=…, label=…) makes one of a table"
         if isinstance(data, UserDataset):
             remedy = "data.examples_from_users(people) takes them one by one; to hide whole users take FedAvg or FedEmb"
         raise InputError(f"data must be single examples (ExampleDataset), got {type(data).__name__}; {remedy}")

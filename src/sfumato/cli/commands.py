@@ -291,6 +291,13 @@ COMMANDS = {
             "on_error",
         ),
     ),
+    "data stores": Command(
+        module="data",
+        function="data_stores",
+        options="StoreOptions",
+        summary="list or remove the private copies of data that did not fit into memory",
+        example="sfumato data stores",
+    ),
     "data glyphs": Command(
         module="data",
         function="data_glyphs",

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import tyro
 
-from sfumato._check import InputError
-from sfumato.cli.console import Answer, bar
+from sfumato.cli.console import Answer, Table, bar
 from sfumato.cli.parse import CommonOptions
 from sfumato.cli.sources import refuse_text_options
 
@@ -30,7 +29,7 @@ class PackOptions(CommonOptions):
             a folder of them, .csv, .tsv, .jsonl, or .tar shards as 'faces-*.tar') of pictures, of their paths or of
             numbers; or, with --text, JSON lines or a play.
         destination: the store's folder, which must not exist yet or be empty. The same command goes on with a store
-            that was not finished; a table is read from the start.
+            that was not finished.
         text: pack texts as characters or as words, see the training commands; train on the store with
             --loss next_token.
         vocabulary: for words: a public file with one word a line.
@@ -71,55 +70,24 @@ def data_pack(options: PackOptions) -> Answer:
 
 def _packed(options: PackOptions, progress: Callable[[int, int], None]) -> data.UserDataset:
     from sfumato import data
-    from sfumato.data.tables.tars import is_tars
 
-    if options.text is not None:
-        others = (options.size, options.channels, options.label, options.folder)
-        if any(each is not None for each in others):
-            raise InputError(
-                "--size, --channels, --label and --folder are for pictures and tables; leave them out with --text"
-            )
-        return data.text_users(
-            options.source,
-            text=options.text,
-            vocabulary=options.vocabulary,
-            length=options.length,
-            user=options.user,
-            input=options.input,
-            store=options.destination,
-            progress=progress,
-        )
-    refuse_text_options(vocabulary=options.vocabulary, length=options.length)
-    if options.source.suffix.lower() == ".npz":
-        raise InputError(f"{options.source} needs no packing: give it to --data as it is")
-    if (options.source / "store.json").exists():
-        raise InputError(f"{options.source} is a packed store already: give it to --data as it is")
-    if options.user is not None:
-        if options.labels != "shared":
-            raise InputError("--labels is for class folders, with --user a table is packed; leave it out")
-        return data.from_table(
-            options.source,
-            user=options.user,
-            input=options.input,
-            label=options.label,
-            folder=options.folder,
-            size=options.size,
-            channels=options.channels,
-            on_error=options.on_error,
-            store=options.destination,
-            progress=progress,
-        )
-    columns = (options.input, options.label, options.folder)
-    if any(each is not None for each in columns) or options.source.is_file() or is_tars(options.source):
-        raise InputError(f"say whose the rows of the table {options.source} are: --user COLUMN")
-    return data.pack(
+    if options.text is None:
+        refuse_text_options(vocabulary=options.vocabulary, length=options.length)
+    return data.open_users(
         options.source,
-        options.destination,
-        options.size,
-        options.channels,
-        options.on_error,
-        options.labels,
-        progress,
+        store=options.destination,
+        progress=progress,
+        text=options.text,
+        vocabulary=options.vocabulary,
+        length=options.length,
+        user=options.user,
+        input=options.input,
+        label=options.label,
+        folder=options.folder,
+        size=options.size,
+        channels=options.channels,
+        on_error=options.on_error,
+        labels=options.labels,
     )
 
 
@@ -134,6 +102,36 @@ def _stored(store: data.UserDataset, path: Path) -> Answer:
         "notes": store.notes,
     }
     return Answer(facts, [*store.summary(), f"store: {path}"])
+
+
+# `sfumato data stores`: the private copies of data that did not fit into memory.
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoreOptions(CommonOptions):
+    """List the private copies of data that did not fit into memory, or remove one.
+
+    Attributes:
+        remove: delete the copy of this key, finished or not; it is made again when its data are read the next time.
+    """
+
+    remove: Annotated[str | None, tyro.conf.arg(metavar="KEY")] = None
+
+
+def data_stores(options: StoreOptions) -> Answer:
+    """List them, or remove one."""
+    from sfumato.data.store.cache import copies, folder, remove
+
+    found = copies() if options.remove is None else [remove(options.remove)]
+    facts = {"folder": folder(), "removed": options.remove, "stores": [vars(each) for each in found]}
+    if options.remove is not None:
+        return Answer(facts, [f"removed {found[0].path}, a copy of {found[0].source}"])
+    lines: list[str | Table] = []
+    for each in found:
+        held = "not finished" if each.users is None and each.examples is None else f"{each.examples:,} examples"
+        held = held if each.users is None else f"{each.users:,} users, {held}"
+        lines.append(f"{each.key}  {each.size / 1e6:>10,.1f} MB  {held}, of {each.source}")
+    return Answer(facts, [*lines, f"{len(found)} in {folder()}; --remove KEY removes one"])
 
 
 # `sfumato data glyphs`: the embedded default data as a store, to look at or to train on.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from sfumato.data import UserDataset
-    from sfumato.data.tables.source import Source
+    from sfumato.data.records import Records
 
 
 # Tables that are written to a Parquet file piece by piece, so that memory does not grow with them.
@@ -199,7 +199,7 @@ class EmbeddingTable:
         about: of `ABOUT`, the columns that it has.
     """
 
-    source: Source
+    source: Records
     column: str
     about: tuple[str, ...]
 
@@ -265,7 +265,7 @@ def open_embeddings(path: Path, column: str) -> EmbeddingTable:
     Raises:
         InputError: there is none, it has no rows, or no such columns, or they hold something else.
     """
-    from sfumato.data.tables.open import is_table_file, open_source
+    from sfumato.data.readers.tables import is_table_file, open_source
 
     if not is_table_file(path):
         raise InputError(f"{path} is no table of embeddings; give a Parquet file, as sfumato embed writes")
@@ -373,14 +373,13 @@ def _table(
 
 def _origin(records: UserDataset, users: np.ndarray, index: np.ndarray) -> dict[str, pa.Array]:
     """Where each example came from: a picture's file, from the folder that was given, or the number of its row."""
-    from sfumato.data.readers.folders import LazyImages
 
     if records.class_map is not None:  # some of a user's rows are left out
         return {}
     base = users if records.chosen is None else records.chosen[users]
     rows = np.asarray(records.offsets)[base] + index
-    if isinstance(records.inputs, LazyImages):
-        names = (os.fsencode(str(records.inputs.names[row])) for row in rows.tolist())
+    if records.example_names is not None:
+        names = (os.fsencode(str(records.example_names[row])) for row in rows.tolist())
         return {"file": pa.array([name.decode("utf-8", "backslashreplace") for name in names], pa.string())}
     return {"row": pa.array(rows if records.places is None else records.places[rows], pa.int64())}
 
@@ -477,7 +476,7 @@ def search(options: SearchOptions) -> Answer:
 
 def _queries(options: SearchOptions, gallery: EmbeddingTable) -> Queries:
     """Whom to look for."""
-    from sfumato.data.tables.open import is_table_file
+    from sfumato.data.readers.tables import is_table_file
 
     if (options.query is None) == (options.user is None):
         raise InputError("whom to look for? give --query FILE (embeddings, or a picture with --run) or --user NAME")

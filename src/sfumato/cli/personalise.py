@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from sfumato.data import UserDataset
-    from sfumato.data.ratings import Pairs
+    from sfumato.data.readers.ratings import Pairs
     from sfumato.federated import FedRecon
     from sfumato.federated.local_training import Phase
     from sfumato.federated.serving import Served, Serving
@@ -365,7 +365,7 @@ def _refuse_unasked(options: PersonaliseOptions, kind: Kind) -> None:
 
 def _tables(run: _Served, records: UserDataset, options: PersonaliseOptions, kind: Kind) -> Iterator[pa.Table]:
     """What is written, for some people at a time."""
-    from sfumato.data.ratings import pairs
+    from sfumato.data.readers.ratings import pairs
 
     serving, phases = run.plan.serving(run.model, records, device=options.device), run.plan.serving_phases
     if kind == "classes":

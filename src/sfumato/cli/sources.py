@@ -146,7 +146,7 @@ class RatingOptions:
     on_unknown: Literal["refuse", "skip"] | None = None
 
     def of_ratings(self) -> dict[str, Any]:
-        """The options as `data.load` takes them; None for those that were not given."""
+        """The options as `data.open_users` takes them; None for those that were not given."""
         return {
             "item": self.item,
             "value": self.value,
@@ -245,13 +245,16 @@ class ReadingOptions:
     labels: Literal["shared", "per_user"] = "shared"
     on_error: Literal["refuse", "skip"] = "refuse"
 
-    def load(self, path: str, size: int | tuple[int, int] | None, channels: int | None) -> UserDataset:
+    def load(
+        self, path: str, size: int | tuple[int, int] | None, channels: int | None, *, store: Path | None = None
+    ) -> UserDataset:
         """Open a data set.
 
         Args:
             path: as --data takes it.
             size: to bring pictures to.
             channels: to convert pictures to.
+            store: a new folder to write it to; None keeps what memory does not hold in a private copy.
 
         Raises:
             InputError: it is not there, not understood, or holds something that is refused.
@@ -259,17 +262,18 @@ class ReadingOptions:
         from sfumato import data as datasets
 
         with bar("reading") as progress:
-            return datasets.load(
+            return datasets.open_users(
                 path,
-                size,
-                channels,
-                self.on_error,
-                self.labels,
-                progress,
+                progress=progress,
+                size=size,
+                channels=channels,
+                on_error=self.on_error,
+                labels=self.labels,
                 user=self.user,
                 input=self.input,
                 label=self.label,
                 folder=self.folder,
+                store=store,
                 **self.of_ratings(),
             )
 
@@ -304,6 +308,8 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
             inputs, for a model with vectors for them (lstm); 0 gives them one id.
         size: bring pictures to this side, or to this height and width; needed where they differ.
         channels: convert pictures to grey (1) or RGB (3); needed where they differ.
+        store: a new folder that keeps --data, so that memory does not grow with them; give it as --data from then on.
+            Without it, what memory does not hold is kept in a private copy, see sfumato data stores.
         test: test data from a place of their own, instead of a share of --data.
         split_by: what the split keeps together: whole users, whole classes (label), or groups of classes such as
             alphabets (group).
@@ -326,6 +332,7 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
     oov_buckets: int = 0
     size: int | tuple[int, int] | None = None
     channels: Literal[1, 3] | None = None
+    store: Path | None = None
     test: str | None = None
     split_by: Literal["user", "label", "group"] = "user"
     test_share: float | None = None
@@ -368,21 +375,25 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
             raise InputError("--vocabulary private counts words; add --text words, or leave it out")
         if self.counts_vocabulary and self.oov_buckets:
             raise InputError("--oov-buckets goes with a public vocabulary; leave it out with --vocabulary private")
+        if self.counts_vocabulary and self.store is not None:
+            raise InputError("--store goes with a public vocabulary; leave it out with --vocabulary private")
 
     def open(self, path: str) -> Opened:
         """Open a data set, or read texts; errors as for `ReadingOptions.load`."""
         from sfumato import data as datasets
 
         self.refuse_unread()
+        store = self.store if path == self.data else None
         if self.text is None:
-            return Opened(self.load(path, self.size, self.channels))
+            return Opened(self.load(path, self.size, self.channels, store=store))
         with bar("reading") as progress:
             given = {"length": self.length, "user": self.user, "input": self.input, "progress": progress}
             if self.counts_vocabulary:
                 texts = datasets.uncounted_texts(path, **given)
                 return Opened(texts.blank, texts)
+            given["store"] = store
             given = {**given, "vocabulary": self.vocabulary, "oov_buckets": self.oov_buckets}
-            return Opened(datasets.text_users(path, text=self.text, **given))
+            return Opened(datasets.open_users(path, text=self.text, **given))
 
 
 @dataclass(frozen=True)
@@ -718,7 +729,7 @@ def read_examples(
             options.refuse_rules(path)
         options.given()  # refuses two
         names = label_values or options.names
-        read = datasets.load_examples(
+        read = datasets.open_examples(
             path,
             part,
             size=options.size,
@@ -726,9 +737,9 @@ def read_examples(
             on_error=options.on_error,
             classes=classes,
             num_classes=options.num_classes,
-            label_values=names,
-            vocabulary=options.vocabulary,
-            length=options.length,
+            label_names=names,
+            vocabulary=options.vocabulary if options.vocabulary != 1 << 15 else None,
+            length=options.length if options.length != 128 else None,
             schema=options.schema,
             input=options.input,
             label=options.label,
@@ -747,8 +758,9 @@ def _ratings(
 
     if part != "train":
         raise datasets.MissingPart(f"{path} is not divided into train and test; give a --test-share")
-    found = datasets.load(path, user=options.user, **options.of_ratings(), progress=progress)
-    return datasets.examples_from_ratings(found, classes=options.rating_classes or None)
+    classes = options.rating_classes or None
+    rated = options.of_ratings()
+    return datasets.open_examples(path, user=options.user, rating_classes=classes, progress=progress, **rated)
 
 
 def read_example_parts(

@@ -223,13 +223,13 @@ def _examples(path: str, part: Literal["train", "test"], options: VoteData, agen
 
     names = None if agents.label_names is None or agents.found else list(agents.label_names)
     with bar("reading") as progress:
-        found = datasets.load_examples(
+        found = datasets.open_examples(
             path,
             part,
             size=options.size,
             channels=options.channels,
             on_error=options.on_error,
-            label_values=names,
+            label_names=names,
             input=options.input,
             label=options.label,
             folder=options.folder,
@@ -242,8 +242,9 @@ def _without_labels(path: str, options: VoteData) -> ExampleDataset:
     from sfumato import data as datasets
 
     with bar("reading") as progress:
-        return datasets.unlabelled(
+        return datasets.open_examples(
             path,
+            targets=False,
             size=options.size,
             channels=options.channels,
             on_error=options.on_error,

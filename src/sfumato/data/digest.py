@@ -2,8 +2,7 @@
 
 Nothing is sampled: two runs that add the same noise to different sums give the difference away. Arrays, in memory or
 mapped, are read as a whole once a run and hashed by SHA-256, block by block on several threads, in memory that does not
-grow with them. Rows that know the digests of their own (`digests`, uint8 [n, 32]), as pictures that were decoded once
-when their folder was opened, are not read again.
+grow with them.
 
 >>> rows = np.arange(6.0).reshape(3, 2)
 >>> [digest_of("facts", other) == digest_of("facts", rows) for other in (rows.copy(), rows + 1, rows[::-1])]
@@ -44,8 +43,6 @@ def row_digest(row: np.ndarray) -> bytes:
 
 def _blocks(columns: tuple[Any, ...]) -> Iterator[tuple[Any, slice]]:
     for rows in columns:
-        known = getattr(rows, "digests", None)
-        rows = rows if known is None else known
         each = int(np.prod(rows.shape[1:])) * rows.dtype.itemsize
         step = max(1, _BLOCK // max(each, 1))
         for start in range(0, rows.shape[0], step):

@@ -89,9 +89,6 @@ class TakenRows:
         self._taken = taken
         self.shape = (len(taken), *rows.shape[1:])
         self.dtype = rows.dtype
-        names, digests = getattr(rows, "names", None), getattr(rows, "digests", None)
-        self.names = None if names is None else Chosen(names, taken)
-        self.digests = None if digests is None else digests[taken]
 
     def __getitem__(self, rows: Any, /) -> np.ndarray:
         """The rows at these positions, [n, *input_shape]."""
@@ -118,6 +115,7 @@ class ExampleDataset:
         found: what of the domain was found in the records (`data.domain`), for a run with a guarantee to refuse.
         notes: lines about what was skipped, clipped or converted while reading; they depend on the records and are
             not private.
+        example_names: the examples' own names, such as the paths of their pictures; or None.
     """
 
     inputs: tuple[ExampleRows, ...]
@@ -130,6 +128,7 @@ class ExampleDataset:
     assumptions: tuple[str, ...] = ()
     found: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    example_names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         lengths = [int(rows.shape[0]) for rows in self.inputs]
@@ -268,7 +267,8 @@ class ExampleDataset:
             values, counts = np.unique(places, return_counts=True)
             raise InputError(f"each example may be listed once, got {int(values[counts > 1][0])} twice")
         inputs = tuple(TakenRows(rows, places) for rows in self.inputs)
-        return replace(self, inputs=inputs, targets=self._targets_at(places))
+        names = None if self.example_names is None else Chosen(self.example_names, places)
+        return replace(self, inputs=inputs, targets=self._targets_at(places), example_names=names)
 
     def with_classes(self, classes: int | Sequence[str] | None) -> "ExampleDataset":
         """The same examples with classes that are declared, and not found in the records.
@@ -403,15 +403,10 @@ def examples_from_users(users: UserDataset) -> ExampleDataset:
     Args:
         users: any view; a store stays on the disk.
     """
-    first, last = np.asarray(users.offsets[:-1]), np.asarray(users.offsets[1:])
-    if users.chosen is not None:
-        first, last = first[users.chosen], last[users.chosen]
-    counts = last - first
-    rows = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+    rows = users.rows()
     labels = np.asarray(users.labels)
     if users.class_map is not None:
         labels = users.class_map[labels.astype(np.int64)]
-        rows = rows[labels[rows] >= 0]
     whole_data = users.chosen is None and len(rows) == len(labels)
     said = ["One example is one unit: the promise is for each example, not for a person who has several."]
     classes = not (users.of_values or users.of_attributes)
@@ -419,13 +414,16 @@ def examples_from_users(users: UserDataset) -> ExampleDataset:
     if users.of_attributes:
         said.insert(0, f"What the {users.num_classes:,} attributes are is public.")
     dataset = ExampleDataset(
-        inputs=(users.inputs if isinstance(users.inputs, np.ndarray | ChunkedRows) else GatheredRows(users.inputs),),
+        inputs=(
+            users.inputs if isinstance(users.inputs, np.ndarray | ChunkedRows | TakenRows) else _Gathered(users.inputs),
+        ),
         targets=_targets(users, labels),
         num_classes=users.num_classes if classes else None,
         label_names=users.label_names if classes else None,
         assumptions=tuple(said),
         found=users.found,
         notes=users.notes,
+        example_names=users.example_names,
     )
     return dataset if whole_data else dataset.subset(rows)
 
@@ -437,19 +435,13 @@ def _targets(users: UserDataset, labels: np.ndarray) -> np.ndarray:
     return labels.astype(np.float32) if users.of_attributes else np.where(labels >= 0, labels, 0).astype(np.int64)
 
 
-class GatheredRows:
-    """Rows that can only be read as slices, made to be read one by one; they keep names and digests.
-
-    Args:
-        rows: pictures that are decoded on demand.
-    """
+class _Gathered:
+    """Rows that a user's own `inputs` gives as slices only, made to be read one by one."""
 
     def __init__(self, rows: Any) -> None:
         self._rows = rows
         self.shape: tuple[int, ...] = tuple(rows.shape)
         self.dtype: np.dtype = np.dtype(rows.dtype)
-        self.names: Sequence[str] | None = getattr(rows, "names", None)
-        self.digests: np.ndarray | None = getattr(rows, "digests", None)
 
     def __getitem__(self, rows: Any, /) -> np.ndarray:
         """The rows at these positions, [n, *input_shape]."""

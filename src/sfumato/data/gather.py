@@ -1,316 +1,287 @@
-"""A table as a data set: columns are named as inputs, labels and users, by keyword, so that none takes another's place.
+"""Records as data sets: the inputs of every row, decoded once, next to whose the row is and what it is labelled.
+
+Rows that fit into 64 MiB are held in memory. More are written to a store while they are decoded, and trained from
+there: to the one that was asked for, or to the cache (`store.cache`). Writing may be stopped at any moment (ctrl-C,
+kill -9, a full disk), and the same call goes on behind the last row that was safely written: rows before it are read
+and hashed, not decoded, so that records that changed in the meantime are refused, by their content.
 
 >>> import pyarrow as pa
->>> visits = pa.table({"x": [[0.5, 1.0], [2.0, 0.0], [1.0, 1.0]], "ill": ["no", "yes", "no"], "who": [7, 4, 7]})
->>> from_table(visits, input="x", label="ill", user="who")
+>>> table = pa.table({"x": [[0.5, 1.0], [2.0, 0.0], [1.0, 1.0]], "ill": ["no", "yes", "no"], "who": [7, 4, 7]})
+>>> from sfumato.data.readers.tables import open_source
+>>> visits = open_source(table)
+>>> users_of_records(visits, user="who", input="x", label="ill", how=Reading())
 UserDataset(2 users, 3 examples of (2,) float64, 2 classes)
->>> examples_from_table(visits, input="x", label="ill")
+>>> examples_of_records(visits, input="x", label="ill", how=Reading())
 ExampleDataset(3 examples of (2,) float64, 2 classes)
->>> from_table(visits, input="x", label="ill", user="name")
+>>> users_of_records(visits, input="x", label="ill", user="name", how=Reading())
 Traceback (most recent call last):
 ...
 sfumato._check.InputError: the table has no column 'name' for user='name'; it has x, ill, who
-
-The inputs of a table, read once, each row put where it belongs: in memory, or in a file while a store is written.
-
-Pictures that the table names by their paths are checked once and decoded again when they are asked for, as those of
-folders are; a store gets them as they are read.
 """
 
-import os
-import tempfile
+import contextlib
+import hashlib
+import io
+import itertools
+import json
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
+import pyarrow as pa
 
-from sfumato._check import InputError
-from sfumato.data.columns import (
-    Pictures,
-    Texts,
-    Tokenize,
-    assumptions,
-    is_picture,
-    labels_of,
-    numbers,
-    refuse_stray_text,
-    users_of,
-)
-from sfumato.data.digest import row_digest
+from sfumato._check import InputError, one_of
+from sfumato._files import beside
+from sfumato.data.columns import Texts, Tokenize, assumptions, labels_of, numbers, refuse_stray_text, users_of
 from sfumato.data.domain import NAMES
-from sfumato.data.examples import ExampleDataset, GatheredRows, examples_from_arrays
-from sfumato.data.inputs import as_singles
-from sfumato.data.mapped import Strings
-from sfumato.data.picture_paths import Looked, look_at_files, names_addresses, names_files, refuse_folder
-from sfumato.data.pictures import OnError
-from sfumato.data.readers.folders import CACHE_BYTES, LazyImages
-from sfumato.data.readers.tables import open_source
-from sfumato.data.records import Records, is_list, is_number, is_text, listed, remedy_of
+from sfumato.data.examples import ExampleDataset, TakenRows, examples_from_arrays
+from sfumato.data.inputs import as_singles, checked_inputs
+from sfumato.data.mapped import Chosen, Strings
+from sfumato.data.picture_paths import (
+    cells_of,
+    find,
+    look_at_files,
+    names_addresses,
+    names_files,
+    refuse_folder,
+    shown,
+    where,
+)
+from sfumato.data.pictures import (
+    BadImage,
+    OnError,
+    convert_notes,
+    decode,
+    file_bytes,
+    image_size,
+    refusal,
+    refuse_difference,
+    skip_notes,
+)
+from sfumato.data.records import Records, RowClasses, is_list, is_number, is_picture, is_text, listed, remedy_of
 from sfumato.data.safeguards import name_notes
-from sfumato.data.store.build import skip_notes, write_store
-from sfumato.data.store.opened import write_examples
-from sfumato.data.store.writer import refuse_full
+from sfumato.data.store.build import write_store
+from sfumato.data.store.cache import Cache, copy_note
+from sfumato.data.store.format import Column
+from sfumato.data.store.opened import INPUTS, open_example_store, open_store, user_columns, write_examples
+from sfumato.data.store.writer import TARGET, StoreWriter, disk_full, refuse_full
 from sfumato.data.text import Tokenizer
 from sfumato.data.users import UserDataset, from_arrays
 
-# The inputs of a table, read once, each row put where it belongs: in memory, or in a file while a store is written.
-#
-# Pictures that the table names by their paths are checked once and decoded again when they are asked for, as those of
-# folders are; a store gets them as they are read.
+MEMORY = 1 << 26
+"""Bytes of decoded rows that are held in memory where no store was asked for."""
 
-
-_ROWS = 256  # read in one go
+_ROWS = 256  # cells read in one go
+_AT_ONCE = 1 << 22  # bytes decoded between two points that a stop goes back to
+_COMMIT_SECONDS = 2.0  # work that a kill may cost
+_NAMED = 5  # examples in a note; skipped.jsonl has them all
 
 
 @dataclass(frozen=True, kw_only=True)
-class Inputs:
-    """What was read.
+class Reading:
+    """How rows are read, and where they go.
 
     Attributes:
-        arrays: one a model's input, [kept rows, …]; of pictures in files, rows that are decoded on demand.
-        columns: the names of the columns of each.
-        kept: boolean [rows], in the table's order; False where a picture was skipped.
-        notes: lines about what was skipped or converted, or is there several times.
-    """
-
-    arrays: tuple[np.ndarray | LazyImages, ...]
-    columns: tuple[tuple[str, ...], ...]
-    kept: np.ndarray
-    notes: tuple[str, ...]
-
-
-def input_columns(
-    source: Records, given: str | Sequence[str] | None, others: Sequence[str | None], tokenize: Tokenize | None = None
-) -> list[list[str]]:
-    """The columns of each of the inputs: columns of single numbers are one input together, any other is its own.
-
-    Args:
-        source: the table.
-        given: columns; None takes the only one with pictures, or else the only one with paths of some; where somebody
-            named their folder, first the latter.
-        others: columns that are something else, as the user, or None.
+        size: side or (height, width) to bring pictures to; None if all have the same.
+        channels: 1 (grey) or 3 (RGB) to convert pictures to; None if all have the same.
+        on_error: "refuse" or "skip" pictures that cannot be read.
         tokenize: turns texts into ids, or None.
-
-    Raises:
-        InputError: a column is not there, or is none that can be an input; or it is not clear which one to take.
-    """
-    if given is None:
-        free = [name for name in dict.fromkeys(source.names) if name not in others]
-        found = [name for name in free if is_picture(source.kind(name))]
-        if not found or source.folder is not None:
-            texts = [name for name in free if is_text(source.kind(name))]
-            found = [name for name in texts if names_files(source, name, by_ending=True)] or found
-        if len(found) != 1:
-            taken = [name for name in others if name in source.names and is_picture(source.kind(name))]
-            kinds = f"{len(found)} columns have pictures ({listed(found)})" if found else "no column has pictures"
-            if taken and not found:
-                kinds = f"the pictures of {taken[0]} are the user or the label, and no other column has any"
-            addresses = [] if found else [name for name in free if names_addresses(source, name)]
-            if addresses:
-                raise InputError(_no_addresses(source, addresses[0]))
-            several = "; rows that stand alone can have several columns by a schema (--schema FILE)"
-            raise InputError(
-                f"{source.told}: {kinds}, so name the input: --input COLUMN or input=, of {source.has}"
-                f"{'' if found or taken else several}"
-            )
-        return [found]
-    names = [given] if isinstance(given, str) else list(given)
-    if not names:
-        raise InputError(f"input must name at least one column of {source.told}; it has {source.has}")
-    for name in names:
-        source.refuse_absent("input", name)
-        kind = source.kind(name)
-        if is_text(kind) and tokenize is None and not names_files(source, name):
-            if names_addresses(source, name):
-                raise InputError(_no_addresses(source, name))
-            refuse_stray_text(source, "input", name)
-            raise InputError(
-                f"{source.told}: input={name!r} is text; say in Python how it becomes ids: tokenize=data.Tokenizer("
-                "vocabulary=32768, length=128), or a function from texts to lists of ids; of paths of pictures that do "
-                "not end like some, name the folder: --folder FOLDER or folder="
-            )
-        if not (is_text(kind) or is_picture(kind) or is_list(kind) or is_number(kind)):
-            raise InputError(
-                f"{source.told}: input={name!r} is {kind}; inputs are pictures, numbers or lists of as many numbers "
-                f"in each row: {remedy_of(kind)}"
-            )
-    if tokenize is not None and not any(is_tokenized(source, name) for name in names):
-        raise InputError(f"tokenize is for texts; {source.told} has none in {', '.join(names)}")
-    if all(is_number(source.kind(name)) for name in names):
-        return [names]
-    return [[name] for name in names]
-
-
-def is_tokenized(source: Records, name: str) -> bool:
-    """Whether a column has texts to turn into ids, and not paths of pictures."""
-    return is_text(source.kind(name)) and not names_files(source, name, by_ending=True)
-
-
-def read_inputs(
-    source: Records,
-    columns: Sequence[Sequence[str]],
-    places: np.ndarray,
-    *,
-    people: tuple[Sequence[str], np.ndarray] | None,
-    tokenize: Tokenize | None,
-    size: int | Sequence[int] | None,
-    channels: int | None,
-    on_error: OnError,
-    store: Path | str | None,
-    progress: Callable[[int, int], None] | None,
-) -> Inputs:
-    """Read the inputs.
-
-    Args:
-        source: the table.
-        columns: of each input.
-        places: int64 [rows], where each row goes.
-        people: the users, and which of them each row belongs to; None where rows stand alone.
-        tokenize, size, channels, on_error: as in `from_table`.
-        store: where the data set is going to be written; then the arrays are files beside it, that end with them.
+        invert: whether black and white of pictures are exchanged.
+        store: a new folder to write the data set to.
+        cache: where more than what memory holds is kept; None keeps everything in memory.
         progress: called with (rows read, rows).
-
-    Raises:
-        InputError: as `from_table`.
     """
-    if store is not None:
-        refuse_full(Path(store))
-    texts = [
-        Texts(tokenize, f"{source.told}: {names[0]}", source.place)
-        if tokenize is not None and is_tokenized(source, names[0])
-        else None
-        for names in columns
-    ]
-    readers = [
-        Pictures(source, names[0], size, channels, on_error)
-        if text is None and (is_picture(source.kind(names[0])) or is_text(source.kind(names[0])))
-        else None
-        for names, text in zip(columns, texts, strict=True)
-    ]
-    if not any(readers) and (size is not None or channels is not None):
-        raise InputError(f"size and channels are for pictures; {source.told} has none in {', '.join(columns[0])}")
-    looked = _looked(source, columns, readers, skip=on_error == "skip", people=people)
-    # Of pictures that are decoded again, what is kept is their paths and digests.
-    paths = [[""] * len(places) if one is not None and one.only_files and store is None else None for one in looked]
-    held: list[np.ndarray | None] = [None] * len(columns)
-    kept = np.ones(len(places), bool)
-    done = 0
 
-    def put(which: int, rows: np.ndarray, block: np.ndarray) -> None:
-        array = held[which]
-        if array is None:
-            array = held[which] = _empty((len(places), *block.shape[1:]), block.dtype, store)
-        if array.shape[1:] != block.shape[1:]:
-            raise InputError(
-                f"{source.told}: {columns[which][0]} at {source.place(done)} has the shape {block.shape[1:]}, those "
-                f"before it {array.shape[1:]}; pad or cut them to one"
-            )
-        array[rows] = block
+    size: int | Sequence[int] | None = None
+    channels: int | None = None
+    on_error: OnError = "refuse"
+    tokenize: Tokenize | None = None
+    invert: bool = False
+    store: Path | None = None
+    cache: Cache | None = None
+    progress: Callable[[int, int], None] | None = None
 
-    for block in source.blocks([name for names in columns for name in names], _ROWS):
-        here = places[done : done + len(next(iter(block.values())))]
-        for which, (names, pictures, text) in enumerate(zip(columns, readers, texts, strict=True)):
-            if text is not None:
-                put(which, here, text.ids(block[names[0]], done))
-                continue
-            if pictures is None:
-                read = [numbers(block[name], f"{source.told}: {name}", done, source.place) for name in names]
-                put(which, here, np.stack(read, 1) if read[0].ndim == 1 else read[0])
-                continue
-            good = np.zeros(len(here), bool)
-            for i, picture, path in pictures.decoded(block[names[0]], done):
-                row = picture.pixels
-                if (known := paths[which]) is not None:
-                    known[done + i], row = path, np.frombuffer(row_digest(picture.pixels), np.uint8)
-                put(which, here[i : i + 1], row[None])
-                good[i] = True
-            kept[done : done + len(here)] &= good
-        done += len(here)
-        if progress is not None:
-            progress(done, len(places))
-    notes = [note for pictures in readers if pictures is not None for note in pictures.notes()]
-    notes += [note for one in looked if one is not None for note in one.notes]
-    arrays = [array for array in held if array is not None]
-    rows = np.empty(len(places), np.int64)
-    rows[places] = np.arange(len(places))
-    if not kept.all():
-        if not kept.any():
-            raise InputError(f"{source.told} has no rows whose pictures can all be read")
-        in_place = kept[rows]
-        rows = rows[in_place]
-        arrays = [_closed_up(array, np.flatnonzero(in_place)) for array in arrays]
-    lazy = [
-        array if known is None or pictures is None else _on_demand(source, pictures, known, rows, array)
-        for array, pictures, known in zip(arrays, readers, paths, strict=True)
-    ]
-    return Inputs(arrays=tuple(lazy), columns=tuple(map(tuple, columns)), kept=kept, notes=tuple(notes))
+    def __post_init__(self) -> None:
+        one_of(("refuse", "skip"), on_error=self.on_error)
+        if self.channels is not None:
+            one_of((1, 3), channels=self.channels)
+        if self.size is not None:
+            image_size(self.size)
 
 
-def _looked(
-    source: Records,
-    columns: Sequence[Sequence[str]],
-    readers: Sequence[Pictures | None],
-    *,
-    skip: bool,
-    people: tuple[Sequence[str], np.ndarray] | None,
-) -> list[Looked | None]:
-    """A look at each column that names files; None for any other.
-
-    Raises:
-        InputError: as `look_at_files`, or a folder was named that is none, or of use to no column.
-    """
-    named = [pictures is not None and names_files(source, names[0]) for names, pictures in zip(columns, readers)]
-    if source.folder is not None:
-        if not any(named):
-            refuse_folder(source.folder, f"{source.told}: {', '.join(name for names in columns for name in names)}")
-        if not source.folder.is_dir():
-            what = f"{source.folder} is no folder" if source.folder.exists() else f"there is no folder {source.folder}"
-            raise InputError(f"{what}; name the one that the paths of pictures start at")
-    return [
-        look_at_files(source, names[0], skip=skip, people=people) if files else None
-        for names, files in zip(columns, named, strict=True)
-    ]
+# What decodes the cells of one input's columns.
 
 
-def _on_demand(
-    source: Records, pictures: Pictures, paths: list[str], rows: np.ndarray, digests: np.ndarray
-) -> LazyImages:
-    """Pictures that are decoded when they are asked for.
+@dataclass
+class Counts:
+    """What decoding left out or changed; it survives a stop."""
+
+    bad_files: int = 0
+    resized: int = 0
+    converted: int = 0
+    bad_names: list[str] | None = None
+
+
+D = TypeVar("D", UserDataset, ExampleDataset)
+
+
+class Stage(Protocol):
+    """Decodes some cells."""
+
+    def rows(self, block: dict[str, pa.Array], start: int, digest: Any, *, wanted: bool) -> tuple[np.ndarray, Any]:
+        """Which rows could be decoded, bool [n], and these, [kept, …]; None where none was, or they are not wanted.
+
+        Args:
+            block: columns by their names.
+            start: the number of the first row.
+            digest: a hash that takes the cells' content, or None.
+            wanted: False only hashes.
+        """
+        ...
+
+
+class _Numbers:
+    def __init__(self, records: Records, names: Sequence[str]) -> None:
+        self._records, self._names = records, names
+
+    def rows(self, block: dict[str, pa.Array], start: int, digest: Any, *, wanted: bool) -> tuple[np.ndarray, Any]:
+        told, place = self._records.told, self._records.place
+        read = [numbers(block[name], f"{told}: {name}", start, place) for name in self._names]
+        return _hashed(checked_inputs(np.stack(read, 1) if read[0].ndim == 1 else read[0]), digest)
+
+
+class _Tokens:
+    def __init__(self, records: Records, name: str, tokenize: Tokenize) -> None:
+        self._name, self._texts = name, Texts(tokenize, f"{records.told}: {name}", records.place)
+
+    def rows(self, block: dict[str, pa.Array], start: int, digest: Any, *, wanted: bool) -> tuple[np.ndarray, Any]:
+        return _hashed(self._texts.ids(block[self._name], start), digest)
+
+
+def _hashed(rows: np.ndarray, digest: Any) -> tuple[np.ndarray, np.ndarray]:
+    if digest is not None:
+        digest.update(np.ascontiguousarray(rows).reshape(-1).view(np.uint8).data)
+    return np.ones(len(rows), bool), rows
+
+
+class Pictures:
+    """Decodes the pictures of a column, all of one shape, and counts what was changed to fit or skipped.
 
     Args:
-        source: the table.
-        pictures: what has decoded them.
-        paths: of all its rows.
-        rows: int64 [n], those that are kept, in their order.
-        digests: uint8 [n, 32], of these.
+        records: what has the column.
+        column: of it.
+        how: size, channels and what becomes of pictures that cannot be read.
+
+    Raises:
+        InputError: size, channels or on_error is none of these.
     """
-    height, width, channels = pictures.shape
-    kept = Strings.from_list(paths[row] for row in rows.tolist())
-    return LazyImages(source.pictures, kept, (height, width, channels), pictures.convert, False, CACHE_BYTES, digests)
+
+    def __init__(self, records: Records, column: str, how: Reading) -> None:
+        self._records, self._column, self._folder = records, column, records.pictures
+        self._skip, self._invert = how.on_error == "skip", how.invert
+        self.convert = None if how.size is None else image_size(how.size), how.channels
+        self.counts = Counts(bad_names=[])
+        self.skipped: list[tuple[str, str]] = []
+        self._first: tuple[str, tuple[int, ...]] | None = None
+
+    def rows(self, block: dict[str, pa.Array], start: int, digest: Any, *, wanted: bool) -> tuple[np.ndarray, Any]:
+        """The readable pictures, uint8 [kept, height, width, channels].
+
+        Raises:
+            InputError: a picture is broken or missing, or of another size or mode than the first.
+        """
+        cells = cells_of(self._records, block[self._column])
+        kept, found = np.zeros(len(cells), bool), []
+        for i, (content, path) in enumerate(cells):
+            try:
+                source = self._source(content, path, digest)
+                if not wanted:
+                    continue
+                picture = decode(source, *self.convert)
+            except BadImage as error:
+                if wanted:
+                    self._bad(start + i, path, str(error))
+                continue
+            named = where(self._records, self._column, start + i, path)
+            self._first = self._first or (named, picture.pixels.shape)
+            refuse_difference(self._first, (named, picture.pixels.shape))
+            self.counts.resized += picture.size != picture.pixels.shape[:2]
+            self.counts.converted += picture.channels != picture.pixels.shape[2]
+            found.append(255 - picture.pixels if self._invert else picture.pixels)
+            kept[i] = True
+        return kept, np.stack(found) if found else None
+
+    def _source(self, content: bytes | None, path: str | None, digest: Any) -> Path | io.BytesIO:
+        """What to decode, after a hash has taken it."""
+        try:
+            if path is not None:
+                file = self._folder / find(self._folder, path).name
+                if digest is None:
+                    return file
+                content = file_bytes(file)
+            elif content is None:
+                raise BadImage("is missing (null)")
+        except BadImage:
+            if digest is not None:
+                digest.update(b"\0none")
+            raise
+        if digest is not None:
+            digest.update(len(content).to_bytes(8, "little") + content)
+        return io.BytesIO(content)
+
+    def _bad(self, row: int, path: str | None, reason: str) -> None:
+        if not self._skip:
+            raise InputError(refusal(where(self._records, self._column, row, path), reason)) from None
+        file = "" if self._records.files or not (path or "").strip() else shown(self._folder, str(path))
+        self.leave_out(self._records.place(row), f"{file} {reason}".strip())
+
+    def leave_out(self, what: str, reason: str) -> None:
+        """Count what is left out."""
+        self.skipped.append((what, reason))
+        self.counts.bad_files += 1
+        names = self.counts.bad_names = self.counts.bad_names or []
+        if len(names) < _NAMED:
+            names.append(f"{what} ({reason})")
+
+    def shape(self) -> tuple[int, ...]:
+        """Of each picture; () before the first."""
+        return () if self._first is None else self._first[1]
 
 
-def _no_addresses(source: Records, name: str) -> str:
-    return (
-        f"{source.told}: {name!r} holds addresses, and pictures are read from files; download them, and name a column "
-        "of their paths"
-    )
+# Where decoded rows go: memory, rows in their order next to a store, or the store itself.
 
 
-def _empty(shape: tuple[int, ...], dtype: np.dtype, store: Path | str | None) -> np.ndarray:
-    """Room for rows: in memory, or in a file without a name beside the store."""
-    if store is None:
-        return np.empty(shape, dtype)
-    folder = Path(store).absolute().parent
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder) as file:
-            # All of it now: a full disk would otherwise end the process when a page is written.
-            os.posix_fallocate(file.fileno(), 0, int(np.prod(shape)) * dtype.itemsize)
-            return np.memmap(file, dtype, "r+", shape=shape)
-    except OSError as error:
-        raise InputError(f"{folder} cannot be written: {error.strerror}; make room or choose another folder") from None
+class _Memory:
+    """Rows in memory, each where it goes."""
+
+    done, digest = 0, None
+
+    def __init__(self, first: Sequence[np.ndarray], places: np.ndarray) -> None:
+        self._places, self._kept, self._at = places, np.ones(len(places), bool), 0
+        self._arrays = [np.empty((len(places), *row.shape[1:]), row.dtype) for row in first]
+
+    def add(self, kept: np.ndarray, rows: Sequence[np.ndarray]) -> None:
+        here = slice(self._at, self._at + len(kept))
+        for array, block in zip(self._arrays, rows, strict=True):
+            array[self._places[here][kept]] = block
+        self._kept[here], self._at = kept, here.stop
+
+    def finish(self) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
+        """Which rows are kept, in their order, and these where they go."""
+        if self._kept.all():
+            return self._kept, tuple(self._arrays)
+        there = np.zeros(len(self._kept), bool)
+        there[self._places] = self._kept
+        return self._kept, tuple(_closed_up(array, np.flatnonzero(there)) for array in self._arrays)
+
+    def passed(self, done: int) -> None:
+        """Nothing: no earlier run has rows."""
+
+    def close(self) -> None:
+        """Nothing: there are no files."""
 
 
 def _closed_up(array: np.ndarray, kept: np.ndarray) -> np.ndarray:
@@ -321,219 +292,747 @@ def _closed_up(array: np.ndarray, kept: np.ndarray) -> np.ndarray:
     return array[: len(kept)]
 
 
-def from_table(
-    source: Any,
-    *,
-    user: str,
-    input: str | Sequence[str] | None = None,
-    label: str | None = None,
-    folder: Path | str | None = None,
-    label_names: Sequence[str] | None = None,
-    tokenize: Tokenize | None = None,
-    size: int | Sequence[int] | None = None,
-    channels: int | None = None,
-    on_error: OnError = "refuse",
-    store: Path | str | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> UserDataset:
-    """A data set divided by user, from a table in which a column says whose each row is.
-
-    Refused: a row without a name (null, NaN, empty or blank) or with one that is no valid UTF-8, one picture's file
-    under two users, one part of the table twice by a link, and a key twice in an object. Counted in `notes`: names that
-    differ only in case, blanks, zeros or Unicode form, and names such as `NA` that often stand for a missing one, and a
-    picture's file twice for one user. The rule is that of all readers, `sfumato.data.safeguards`. Users in a file of
-    text are texts: `7` and `007` are two.
+class _Written:
+    """Rows in a store in the making; what must survive a stop is in `writer.extra`.
 
     Args:
-        source: a `datasets.Dataset`, a pandas or polars DataFrame, a pyarrow Table, or a path to .parquet (or a folder
-            of them), .csv, .tsv, .jsonl, .ndjson or .tar: WebDataset's shards, also a folder of them or a pattern as
-            "faces-*.tar" or "faces-{000..012}.tar", whose columns are extensions and fields of JSON, as "json.person".
-            Rows in any order.
-        user: the column of users, whole numbers or text. They are numbered in sorted order; each one's rows keep
-            theirs.
-        input: the column of inputs: pictures (bytes, paths of files, or Hugging Face's struct of both), numbers, lists
-            of equally many numbers, or texts with `tokenize`; or several columns of single numbers. None takes the only
-            column of pictures, or without any the only one whose first text ends like one, as in "ann/1.jpg".
-            Pictures in files are decoded when they are asked for, as `image_folder` does.
-        label: the column of classes, whole numbers ≥ 0 or text, or of values, numbers with a point; without it each
-            user is a class.
-        folder: where relative paths of pictures start; None for the folder of the table's file, or the working
-            directory for a table in memory. With it and `input`, paths need not end like pictures: "ann/1" is then read
-            as the only picture of that name.
-        label_names: a name for each class; None takes those that Hugging Face keeps beside a column, if any.
-        tokenize: for texts: a `Tokenizer`, or a function from a list of texts to equally many lists of ids, all of one
-            length, as `lambda texts: hf(texts, padding="max_length", truncation=True, max_length=64)["input_ids"]`. It
-            must look at each text by itself.
-        size: side or (height, width) to bring pictures to; None if all have the same.
-        channels: 1 (grey) or 3 (RGB) to convert pictures to; None if all have the same.
-        on_error: "refuse" names the first picture that cannot be read; "skip" leaves such rows out and counts them. A
-            file that rows of two users name is refused by both.
-        store: a new folder to write the data to, so that memory does not grow with them; None keeps them in memory,
-            and pictures in files where they are. While it is written, the disk holds them twice.
-        progress: called with (rows read, rows).
+        writer: of the store.
+        stages: their counts are kept with the rows.
+        facts: a digest of whose the rows are and what they are labelled.
+        source: what messages call the records.
+    """
+
+    def __init__(self, writer: StoreWriter, stages: Sequence[Any], facts: str, source: str) -> None:
+        self.writer, self.digest = writer, hashlib.sha256()
+        self._pictures = [stage for stage in stages if isinstance(stage, Pictures)]
+        self._source, self._saved, self.changed = source, time.monotonic(), False
+        extra = writer.extra
+        self.done = extra.get("rows", 0) if writer.resumed else 0
+        if not writer.resumed:
+            extra.update(
+                rows=0, facts=facts, chain=self.digest.hexdigest(), own=0, empty=[0, []], counts=self._counts()
+            )
+            writer.mark()
+        elif extra["facts"] != facts:
+            raise self._changed("its rows, users or classes are not the same")
+        self._chain = extra["chain"]
+        if self.done:
+            for stage, counts in zip(self._pictures, extra["counts"], strict=True):
+                stage.counts, stage.skipped = Counts(**counts), []
+
+    def passed(self, done: int) -> None:
+        """Compare the content of the rows that an earlier run wrote."""
+        if done == self.done and self.digest.hexdigest() != self._chain:
+            raise self._changed("rows that are already written differ")
+
+    def add(self, kept: np.ndarray, rows: Sequence[np.ndarray]) -> None:
+        self._put(kept, rows)
+        extra = self.writer.extra
+        extra["rows"] += len(kept)
+        extra["chain"] = self.digest.hexdigest()
+        extra["counts"] = self._counts()
+        self.note_skipped()
+        self.writer.mark()
+        if time.monotonic() - self._saved >= _COMMIT_SECONDS:
+            self.writer.commit()
+            self._saved = time.monotonic()
+
+    def _counts(self) -> list[dict[str, Any]]:
+        return [vars(stage.counts) for stage in self._pictures]
+
+    def note_skipped(self) -> None:
+        """Write down what was left out since the last time."""
+        for stage in self._pictures:
+            for what, reason in stage.skipped:
+                self.writer.skip(what, reason)
+            stage.skipped.clear()
+
+    def _put(self, kept: np.ndarray, rows: Sequence[np.ndarray]) -> None:
+        raise NotImplementedError
+
+    def finish(self) -> tuple[np.ndarray, tuple[Any, ...]]:
+        """Which rows are kept, in their order, and these."""
+        raise NotImplementedError
+
+    def close(self) -> None:
+        self.writer.close()
+
+    def _changed(self, how: str) -> InputError:
+        self.changed = True
+        return InputError(
+            f"{self._source} changed since packing stopped: {how}; delete {self.writer.folder} to pack it from the "
+            "start"
+        )
+
+
+class _Spool(_Written):
+    """Rows in the records' order next to a store, with a mark for those that were left out."""
+
+    def __init__(self, *given: Any, order: np.ndarray) -> None:
+        super().__init__(*given)
+        self._order = order
+
+    def _put(self, kept: np.ndarray, rows: Sequence[np.ndarray]) -> None:
+        whole = [kept.astype(np.uint8)]
+        for each in rows:
+            block = np.zeros((len(kept), *each.shape[1:]), each.dtype)
+            block[kept] = each
+            whole.append(block)
+        self.writer.add(*whole)
+
+    def finish(self) -> tuple[np.ndarray, tuple[TakenRows, ...]]:
+        """Which rows are kept, in their order, and these where they go, mapped."""
+        marks, *columns = [column.name for column in self.writer.columns]
+        kept = np.asarray(self.writer.rows(marks)).astype(bool)
+        wanted = self._order[kept[self._order]]
+        return kept, tuple(TakenRows(self.writer.rows(name), wanted) for name in columns)
+
+    def leave_out(self, users: Sequence[str]) -> None:
+        """Note users without rows."""
+        for user in users:
+            self.writer.skip(user, "has no readable pictures")
+
+
+class _Direct(_Written):
+    """Rows that come user by user, straight into the store of users."""
+
+    def __init__(self, *given: Any, users: Sequence[str], owner: np.ndarray, codes: np.ndarray, names: Any) -> None:
+        super().__init__(*given)
+        self._users, self._owner, self._codes, self._names = users, owner, codes, names
+
+    def _put(self, kept: np.ndarray, rows: Sequence[np.ndarray]) -> None:
+        start = self.writer.extra["rows"]
+        stop = start + len(kept)
+        owner = self._owner[start:stop]
+        cuts = [0, *(np.flatnonzero(np.diff(owner)) + 1).tolist(), len(kept)]
+        done = np.concatenate([[0], np.cumsum(kept)])
+        for first, last in itertools.pairwise(cuts):
+            here = np.flatnonzero(kept[first:last]) + start + first
+            if len(here):
+                self.writer.add(self._codes[here], rows[0][done[first] : done[last]])
+                if self._names is not None:
+                    for row in here.tolist():
+                        self.writer.add_name(self._names[row])
+                self.writer.extra["own"] += len(here)
+            if last < len(kept) or stop == len(self._owner) or self._owner[stop] != owner[-1]:
+                self._end(self._users[int(owner[first])])
+
+    def _end(self, user: str) -> None:
+        """Close a user; who has no row is left out, and noted."""
+        self.note_skipped()
+        extra = self.writer.extra
+        if extra["own"]:
+            self.writer.end_user(user)
+        else:
+            count, names = extra["empty"]
+            extra["empty"] = [count + 1, [*names, user][:_NAMED]]
+            self.writer.skip(user, "has no readable pictures")
+        extra["own"] = 0
+
+    def finish(self) -> tuple[np.ndarray, tuple[()]]:
+        """Nothing that is held: the store has it."""
+        return np.zeros(0, bool), ()
+
+
+class _Ready(Exception):
+    """Another process has built the copy in the meantime."""
+
+
+class _Target:
+    """Where rows go that memory should not hold: the store that was asked for, or a copy in the cache.
+
+    Args:
+        how: says which of them.
+        looks: a digest of the files that rows name.
+    """
+
+    def __init__(self, how: Reading, looks: str) -> None:
+        self._cache = how.cache if how.store is None else None
+        self._path = how.store if self._cache is None else self._cache.place(*filter(None, [looks]))
+        self._alone, self._begun = contextlib.ExitStack(), False
+
+    def begin(self) -> tuple[Path, bool]:
+        """The folder, which no other process writes from now on, and whether it is for its owner only.
+
+        Raises:
+            InputError: it cannot be written.
+            _Ready: it is there.
+        """
+        assert self._path is not None
+        self._begun = True
+        if self._cache is not None and self._alone.enter_context(self._cache.building(self._path)):
+            raise _Ready
+        return self._path, self._cache is not None
+
+    def opened(self, reopen: Callable[[Path], D], read: Callable[[], D]) -> D:
+        """The data set: a copy that is there, or what is read now."""
+        if self._cache is None or self._path is None:
+            return read()
+        with self._alone, contextlib.suppress(_Ready):
+            if not self._path.exists():
+                dataset = read()
+                if not self._begun:
+                    return dataset
+        return with_copy(reopen(self._path), self._path)
+
+    def finish(self, write: Callable[..., D], dataset: D, rows: "_Spool") -> D:
+        """Write the store from rows that lie next to it, and delete these."""
+        assert self._path is not None
+        stored = write(dataset, self._path, private=self._cache is not None, skipped=rows.writer.skipped())
+        rows.writer.abandon()
+        return stored
+
+
+def with_copy(dataset: D, path: Path) -> D:
+    """The data set of a copy, which says that it is one."""
+    return replace(dataset, notes=(*dataset.notes, copy_note(path)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gathered:
+    """What was read.
+
+    Attributes:
+        arrays: one an input, [kept rows, …], in the records' order; none where they went straight into a store.
+        kept: bool [rows], in the records' order; False where a picture was left out.
+        pictures: what decoded those of the first column that has some, with its counts; None where none has.
+        sink: what took the rows.
+    """
+
+    arrays: tuple[Any, ...]
+    kept: np.ndarray
+    pictures: Pictures | None
+    sink: Any
+
+    @property
+    def counts(self) -> Counts:
+        return Counts(bad_names=[]) if self.pictures is None else self.pictures.counts
+
+
+def _gather(
+    records: Records,
+    columns: Sequence[Sequence[str]],
+    how: Reading,
+    places: np.ndarray,
+    written: Callable[[list[np.ndarray], list[Any]], _Written],
+) -> Gathered:
+    """Decode every row.
+
+    Args:
+        records: what is read.
+        columns: of each input.
+        how: how they are decoded, and where rows go.
+        places: int64 [rows], where each row goes.
+        written: makes what takes the rows that memory should not hold, from the first of each input and the stages.
 
     Raises:
-        InputError: the source is damaged or none of these, a column is not there or not of its kind, a value is
-            missing, a file is named for two users, lists or pictures differ in size, or the store's folder is not
-            empty.
+        InputError: no row can be decoded, or one is refused; or the disk is full.
     """
-    opened = _opened(source, folder, user=user, label=label)
-    columns = input_columns(opened, input, (user, label), tokenize)
+    names = list(dict.fromkeys(name for each in columns for name in each))
+    first = _first_row(records, names, _stages(records, columns, how))
+    stages = _stages(records, columns, how)
+    pictures = next((stage for stage in stages if isinstance(stage, Pictures)), None)
+    if pictures is not None:
+        for path, reason in records.strays:
+            pictures.leave_out(path, reason)
+    size = sum(each.nbytes for each in first)
+    at_once = max(1, min(_AT_ONCE // max(size, 1), _ROWS))
+    apart = how.store is not None or (how.cache is not None and records.count * size > MEMORY)
+    sink = written(first, stages) if apart else _Memory(first, places)
+    done = 0
+    try:
+        for cells in records.blocks(names, _ROWS):
+            count, at = len(next(iter(cells.values()))), 0
+            while at < count:
+                wanted = done >= sink.done
+                step = min(count - at, at_once if wanted else sink.done - done)
+                block = {name: array.slice(at, step) for name, array in cells.items()}
+                read = [stage.rows(block, done, sink.digest, wanted=wanted) for stage in stages]
+                at, done = at + step, done + step
+                if wanted:
+                    kept = np.logical_and.reduce([one for one, _ in read])
+                    rows = [_kept(each, kept, row) for each, row in zip(read, first, strict=True)]
+                    for names_, block_, row in zip(columns, rows, first, strict=True):
+                        if block_.shape[1:] != row.shape[1:]:
+                            raise InputError(
+                                f"{records.told}: {names_[0]} at {records.place(done - step)} has the shape "
+                                f"{block_.shape[1:]}, those before it {row.shape[1:]}; pad or cut them to one"
+                            )
+                    sink.add(kept, rows)
+                    if how.progress is not None:
+                        how.progress(done, records.count)
+                else:
+                    sink.passed(done)
+        kept, arrays = sink.finish()
+    except BaseException as error:
+        if not isinstance(sink, _Written):
+            raise
+        try:
+            if isinstance(error, OSError):
+                raise disk_full(error, sink.writer) or error from None
+            if isinstance(error, InputError | KeyboardInterrupt) and not sink.changed:
+                sink.writer.commit()
+            if isinstance(error, InputError) and not sink.changed:
+                raise InputError(f"{error}; packing goes on from here when it is run again") from None
+            raise
+        finally:
+            sink.close()
+    return Gathered(arrays=arrays, kept=kept, pictures=pictures, sink=sink)
+
+
+def _stages(records: Records, columns: Sequence[Sequence[str]], how: Reading) -> list[Any]:
+    """What decodes each input."""
+    stages: list[Any] = []
+    for names in columns:
+        kind = records.kind(names[0])
+        if how.tokenize is not None and is_tokenized(records, names[0]):
+            stages.append(_Tokens(records, names[0], how.tokenize))
+        elif is_picture(kind) or is_text(kind):
+            stages.append(Pictures(records, names[0], how))
+        else:
+            stages.append(_Numbers(records, names))
+    if not any(isinstance(stage, Pictures) for stage in stages) and (how.size is not None or how.channels is not None):
+        raise InputError(f"size and channels are for pictures; {records.told} has none in {', '.join(columns[0])}")
+    return stages
+
+
+def _first_row(records: Records, names: list[str], stages: Sequence[Any]) -> list[np.ndarray]:
+    """The first row of each input, [1, …], whose pictures can all be read."""
+    start, step = 0, 1 if any(isinstance(stage, Pictures) for stage in stages) else 16
+    for cells in records.blocks(names, 16):
+        count = len(next(iter(cells.values())))
+        for at in range(0, count, step):
+            block = {name: array.slice(at, step) for name, array in cells.items()}
+            read = [stage.rows(block, start + at, None, wanted=True) for stage in stages]
+            if all(kept.all() for kept, _ in read):
+                return [rows[:1] for _, rows in read]
+        start += count
+    bad = next((stage.counts.bad_names for stage in stages if isinstance(stage, Pictures)), None) or []
+    if records.needs:
+        hint = f": {records.pictures}/{bad[0]}" if bad else ""
+        raise InputError(f"{records.told} has no {records.needs[0]}{hint}; it needs {records.needs[1]}")
+    if len(names) == 1:
+        raise InputError(f"{records.told}: {names[0]} has no readable pictures: {', '.join(bad)}")
+    raise InputError(f"{records.told} has no rows whose pictures can all be read")
+
+
+def _kept(read: tuple[np.ndarray, Any], kept: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """The rows of one input that all inputs have."""
+    own, rows = read
+    if rows is None:
+        return np.empty((0, *like.shape[1:]), like.dtype)
+    if rows.shape[1:] != like.shape[1:]:
+        return rows
+    return rows if own.sum() == kept.sum() else rows[kept[own]]
+
+
+def input_columns(
+    records: Records, given: str | Sequence[str] | None, others: Sequence[str | None], tokenize: Tokenize | None = None
+) -> list[list[str]]:
+    """The columns of each of the inputs: columns of single numbers are one input together, any other is its own.
+
+    Args:
+        records: the table.
+        given: columns; None takes the only one with pictures, or else the only one with paths of some; where somebody
+            named their folder, first the latter.
+        others: columns that are something else, as the user, or None.
+        tokenize: turns texts into ids, or None.
+
+    Raises:
+        InputError: a column is not there, or is none that can be an input; or it is not clear which one to take.
+    """
+    if given is None:
+        free = [name for name in dict.fromkeys(records.names) if name not in others]
+        found = [name for name in free if is_picture(records.kind(name))]
+        if not found or records.folder is not None:
+            texts = [name for name in free if is_text(records.kind(name))]
+            found = [name for name in texts if names_files(records, name, by_ending=True)] or found
+        if len(found) != 1:
+            taken = [name for name in others if name in records.names and is_picture(records.kind(name))]
+            kinds = f"{len(found)} columns have pictures ({listed(found)})" if found else "no column has pictures"
+            if taken and not found:
+                kinds = f"the pictures of {taken[0]} are the user or the label, and no other column has any"
+            addresses = [] if found else [name for name in free if names_addresses(records, name)]
+            if addresses:
+                raise InputError(_no_addresses(records, addresses[0]))
+            several = "; rows that stand alone can have several columns by a schema (--schema FILE)"
+            raise InputError(
+                f"{records.told}: {kinds}, so name the input: --input COLUMN or input=, of {records.has}"
+                f"{'' if found or taken else several}"
+            )
+        return [found]
+    names = [given] if isinstance(given, str) else list(given)
+    if not names:
+        raise InputError(f"input must name at least one column of {records.told}; it has {records.has}")
+    for name in names:
+        records.refuse_absent("input", name)
+        kind = records.kind(name)
+        if is_text(kind) and tokenize is None and not names_files(records, name):
+            if names_addresses(records, name):
+                raise InputError(_no_addresses(records, name))
+            refuse_stray_text(records, "input", name)
+            raise InputError(
+                f"{records.told}: input={name!r} is text; say in Python how it becomes ids: tokenize=data.Tokenizer("
+                "vocabulary=32768, length=128), or a function from texts to lists of ids; of paths of pictures that do "
+                "not end like some, name the folder: --folder FOLDER or folder="
+            )
+        if not (is_text(kind) or is_picture(kind) or is_list(kind) or is_number(kind)):
+            raise InputError(
+                f"{records.told}: input={name!r} is {kind}; inputs are pictures, numbers or lists of as many numbers "
+                f"in each row: {remedy_of(kind)}"
+            )
+    if tokenize is not None and not any(is_tokenized(records, name) for name in names):
+        raise InputError(f"tokenize is for texts; {records.told} has none in {', '.join(names)}")
+    if all(is_number(records.kind(name)) for name in names):
+        return [names]
+    return [[name] for name in names]
+
+
+def is_tokenized(records: Records, name: str) -> bool:
+    """Whether a column has texts to turn into ids, and not paths of pictures."""
+    return is_text(records.kind(name)) and not names_files(records, name, by_ending=True)
+
+
+def opens_texts(records: Records, input: str | Sequence[str] | None) -> bool:
+    """Whether one of the columns that are named as inputs has texts that are no paths of pictures."""
+    if records.folder is not None:
+        return False
+    names = [input] if isinstance(input, str) else input or ()
+    texts = [name for name in names if name in records.names and is_tokenized(records, name)]
+    for name in texts:
+        refuse_stray_text(records, "input", name)
+    return bool(texts)
+
+
+def users_of_records(
+    records: Records,
+    *,
+    user: str | None = None,
+    input: str | Sequence[str] | None = None,
+    label: str | None = None,
+    label_names: Sequence[str] | None = None,
+    how: Reading,
+) -> UserDataset:
+    """A data set divided by user.
+
+    Args:
+        records: rows in any order.
+        user: the column of users; None where the records say whose rows are without one.
+        input, label, label_names: as in `open_users`.
+        how: how rows are read, and where they go.
+
+    Raises:
+        InputError: a column is not there or not of its kind, a value is missing, a file is named for two users, lists
+            or pictures differ in size, or the store's folder is not empty.
+    """
+    _refuse_odd(records, how, user=user, label=label)
+    columns = input_columns(records, input, (user, label), how.tokenize)
     if len(columns) > 1:
         named = ", ".join(name for names in columns for name in names)
         raise InputError(f"a user's examples have one input, got {named}; give one, or several columns of numbers")
-    users, owner = users_of(opened, user)
-    labels = None if label is None else labels_of(opened, label, declared=label_names is not None)
-    if labels is not None and labels.dtype.kind == "f":
-        labels = as_singles(labels, f"{opened.told}: the label {label!r}")
+    users, owner = records.owners or users_of(records, str(user))
+    classes = _classes(records, label, label_names, users, owner)
+    notes = name_notes(users) + (name_notes(classes.names or (), "class") if records.labelled and classes.whole else [])
+    seen, looks = _looked(records, columns, how, (users, owner))
+    notes += seen
+    target = _Target(how, looks)
+    return target.opened(open_store, lambda: _users(records, columns, users, owner, classes, notes, how, target))
+
+
+def _users(
+    records: Records,
+    columns: Sequence[Sequence[str]],
+    users: Sequence[str],
+    owner: np.ndarray,
+    classes: RowClasses,
+    notes: list[str],
+    how: Reading,
+    target: "_Target",
+) -> UserDataset:
+    """Decode the rows of users, in memory or into a store."""
     order = np.argsort(owner, kind="stable")
     places = np.empty(len(order), np.int64)
     places[order] = np.arange(len(order))
-    read = read_inputs(
-        opened,
-        columns,
-        places,
-        people=(users, owner),
-        tokenize=tokenize,
-        size=size,
-        channels=channels,
-        on_error=on_error,
-        store=store,
-        progress=progress,
-    )
+    paths = _paths(records, columns)
+
+    def written(first: list[np.ndarray], stages: list[Any]) -> _Written:
+        path, private = target.begin()
+        facts = _digest(users, owner, classes.values, classes.names or ())
+        shape, dtype = first[0].shape[1:], first[0].dtype
+        options = {"shape": list(shape), **records.options}
+        if classes.names is None or (np.diff(owner) < 0).any() or not isinstance(stages[0], Pictures):
+            spool = beside(path, after=".rows")
+            kept = [Column("kept", (), np.dtype(np.uint8)), Column(INPUTS, shape, dtype)]
+            writer = StoreWriter(spool, kept, users=False, class_names=False, options=options, private=private)
+            return _Spool(writer, stages, facts, records.told, order=order)
+        writer = StoreWriter(
+            path,
+            user_columns(shape, dtype),
+            class_names=True,
+            class_groups=classes.groups is not None,
+            example_names=paths is not None,
+            options=options,
+            private=private,
+        )
+        given = writer, stages, facts, records.told
+        return _Direct(*given, users=users, owner=owner, codes=classes.values.astype(np.int64), names=paths)
+
+    read = _gather(records, columns, how, places, written)
+    said = assumptions(how.tokenize) if how.tokenize is not None else ()
+    if isinstance(read.sink, _Direct):
+        lost = read.sink.writer.extra["empty"]
+        notes += skip_notes(read.counts.bad_files, read.counts.bad_names or (), *lost) + _converted(read)
+        return _sealed(read.sink.writer, classes, notes, said, skipped=bool(read.counts.bad_files))
     order = order[read.kept[order]]
-    held, owner = np.unique(owner[order], return_inverse=True)
-    present = [users[i] for i in held.tolist()]
-    names = Strings.from_list(present)
-    lost = [users[i] for i in np.setdiff1d(np.arange(len(users)), held).tolist()]
-    notes = (*name_notes(present), *read.notes, *skip_notes(0, (), len(lost), lost))
-    declared = label_names is not None
-    if labels is None:
-        labels, label_names = owner, names if label_names is None else label_names
-    else:
-        labels, label_names = labels[order], _named(opened, label, label_names)
-    dataset = from_arrays(_shaped(read.arrays[0]), labels, owner, label_names=label_names, notes=notes)
+    held, own = np.unique(owner[order], return_inverse=True)
+    lost = [str(users[place]) for place in np.setdiff1d(np.arange(len(users)), held).tolist()]
+    if isinstance(read.sink, _Spool):
+        read.sink.leave_out(lost)
+    notes += skip_notes(read.counts.bad_files, read.counts.bad_names or (), len(lost), lost) + _converted(read)
+    values, names, groups = classes.of(order)
+    dataset = from_arrays(_shaped(read.arrays[0]), values, own, names, groups)
+    present = Strings.from_list(str(users[place]) for place in held.tolist())
     dataset = replace(
         dataset,
-        inputs=read.arrays[0] if isinstance(read.arrays[0], LazyImages) else dataset.inputs,
-        names=names,
-        places=order,
-        assumptions=assumptions(tokenize) if tokenize is not None else (),
-        found=(NAMES,) if label is None and not declared else dataset.found,
+        inputs=dataset.inputs if isinstance(read.arrays[0], np.ndarray) else read.arrays[0],
+        names=present,
+        places=None if records.files else order,
+        assumptions=said,
+        found=dataset.found if classes.found is None else classes.found,
+        notes=tuple(notes),
+        example_names=None if paths is None else Chosen(paths, order),
     )
-    return dataset if store is None else write_store(dataset, store)
+    return dataset if not isinstance(read.sink, _Spool) else target.finish(write_store, dataset, read.sink)
 
 
-def examples_from_table(
-    source: Any,
+def _sealed(
+    writer: StoreWriter, classes: "RowClasses", notes: Sequence[str], said: Sequence[str], *, skipped: bool
+) -> UserDataset:
+    """The store that rows went straight into."""
+    assert classes.names is not None
+    names, groups, numbers = classes.names, classes.groups, None
+    if skipped and not classes.whole:  # classes of rows that were all left out are none
+        present = np.zeros(len(names), bool)
+        for block in writer.rows(TARGET).chunks:
+            present[np.unique(block)] = True
+        numbers = np.cumsum(present) - 1
+        held = np.flatnonzero(present)
+        names, groups = Chosen(names, held), None if groups is None else Chosen(groups, held)
+    try:
+        for place, name in enumerate(names):
+            writer.add_class(name, None if groups is None else groups[place])
+        facts = {"notes": list(notes), "assumptions": list(said), "found": list(classes.found or ())}
+        return open_store(writer.finish(facts, numbers))
+    except OSError as error:
+        raise disk_full(error, writer) or error from None
+    finally:
+        writer.close()
+
+
+def examples_of_records(
+    records: Records,
     *,
     input: str | Sequence[str] | None = None,
     label: str | None = None,
-    folder: Path | str | None = None,
     classes: bool = True,
     num_classes: int | None = None,
     label_names: Sequence[str] | None = None,
     vocabulary_sizes: Sequence[int] = (),
     named: bool = False,
-    tokenize: Tokenize | None = None,
-    size: int | Sequence[int] | None = None,
-    channels: int | None = None,
-    on_error: OnError = "refuse",
-    store: Path | str | None = None,
-    progress: Callable[[int, int], None] | None = None,
+    how: Reading,
 ) -> ExampleDataset:
-    """A data set whose every row stands alone, from a table; where rows belong to people, use `from_table`.
+    """A data set whose every row stands alone; where rows belong to people, use `users_of_records`.
 
     Args:
-        source: as in `from_table`.
-        input: as in `from_table`; several columns that are not all of single numbers are an input each.
-        label: the column of targets: classes (whole numbers or text), numbers, or lists of equally many numbers; None
-            for no targets.
-        classes: whether whole numbers are classes; False takes them as numbers.
-        num_classes: number of classes, declared.
-        label_names: as in `from_table`.
-        vocabulary_sizes: how many ids there are, for ids; with a `Tokenizer` it is known.
-        named: whether the model gets each input by the name of its column, input_ids=… for example; False calls it by
-            position.
-        tokenize, size, channels, on_error, store, progress: as in `from_table`.
+        records: what is read.
+        input, label, classes, num_classes, label_names, vocabulary_sizes, named: as in `open_examples`.
+        how: how rows are read, and where they go.
 
     Raises:
-        InputError: as `from_table`, or the targets are not finite or none of the classes.
+        InputError: as `users_of_records`, or the targets are not finite or none of the classes.
     """
-    opened = _opened(source, folder, label=label)
-    columns = input_columns(opened, input, (label,), tokenize)
+    _refuse_odd(records, how, label=label)
+    columns = input_columns(records, input, (label,), how.tokenize)
     if named and any(len(names) > 1 for names in columns):
         raise InputError(
             f"named=True needs a column for each input, got {', '.join(columns[0])}, columns of single numbers, which "
             "are one input together; leave it out"
         )
-    targets = None if label is None else labels_of(opened, label, declared=label_names is not None)
-    read = read_inputs(
-        opened,
-        columns,
-        np.arange(opened.count),
-        people=None,
-        tokenize=tokenize,
-        size=size,
-        channels=channels,
-        on_error=on_error,
-        store=store,
-        progress=progress,
-    )
-    if isinstance(tokenize, Tokenizer) and len(columns) == 1 and not vocabulary_sizes:
-        vocabulary_sizes = (tokenize.size,)
-    arrays = tuple(map(_shaped, read.arrays))
-    dataset = examples_from_arrays(
-        {names[0]: array for names, array in zip(read.columns, arrays, strict=True)} if named else arrays,
-        None if targets is None else targets[read.kept],
-        classes=classes,
-        num_classes=num_classes,
-        label_names=_named(opened, label, label_names) if classes else label_names,
-        vocabulary_sizes=vocabulary_sizes,
-        assumptions=assumptions(tokenize) if tokenize is not None else (),
-        columns=read.columns if any(len(names) > 1 for names in read.columns) else (),
-        notes=read.notes,
-    )
-    rows = [
-        GatheredRows(lazy) if isinstance(lazy, LazyImages) else array
-        for lazy, array in zip(read.arrays, dataset.inputs, strict=True)
-    ]
-    dataset = replace(dataset, inputs=tuple(rows))
-    return dataset if store is None else write_examples(dataset, store)
+    found = records.labelled
+    targets = None if label is None else labels_of(records, label, declared=label_names is not None)
+    notes = [] if found is None or found.names is None else name_notes(found.names, "class")
+    seen, looks = _looked(records, columns, how, None)
+    notes += seen
+    order, target = np.arange(records.count), _Target(how, looks)
+
+    def written(first: list[np.ndarray], stages: list[Any]) -> _Written:
+        path, private = target.begin()
+        kept = [Column("kept", (), np.dtype(np.uint8))]
+        kept += [Column(f"{INPUTS}_{place}", row.shape[1:], row.dtype) for place, row in enumerate(first)]
+        options = {"shapes": [list(row.shape[1:]) for row in first], **records.options}
+        spool = beside(path, after=".rows")
+        writer = StoreWriter(spool, kept, users=False, class_names=False, options=options, private=private)
+        values = () if found is None and targets is None else (targets if found is None else found.values)
+        return _Spool(writer, stages, _digest((), order[:0], np.asarray(values), ()), records.told, order=order)
+
+    class_names = _named(records, label, label_names) if classes else label_names
+    sizes = vocabulary_sizes
+    if isinstance(how.tokenize, Tokenizer) and len(columns) == 1 and not sizes:
+        sizes = (how.tokenize.size,)
+
+    def read() -> ExampleDataset:
+        read = _gather(records, columns, how, order, written)
+        kept = np.flatnonzero(read.kept)
+        more = skip_notes(read.counts.bad_files, read.counts.bad_names or (), 0, ()) + _converted(read)
+        arrays = tuple(map(_shaped, read.arrays))
+        dataset = examples_from_arrays(
+            {names[0]: array for names, array in zip(columns, arrays, strict=True)} if named else arrays,
+            found.values[kept] if found is not None else None if targets is None else targets[kept],
+            classes=classes,
+            num_classes=num_classes,
+            label_names=found.names if found is not None else class_names,
+            vocabulary_sizes=sizes,
+            assumptions=assumptions(how.tokenize) if how.tokenize is not None else (),
+            columns=columns if any(len(names) > 1 for names in columns) else (),
+            found=() if found is None else found.found or (),
+            notes=(*notes, *more),
+        )
+        paths = _paths(records, columns)
+        dataset = replace(
+            dataset,
+            inputs=tuple(
+                array if isinstance(given, np.ndarray) else given
+                for given, array in zip(read.arrays, dataset.inputs, strict=True)
+            ),
+            example_names=None if paths is None else Chosen(paths, kept),
+        )
+        return dataset if not isinstance(read.sink, _Spool) else target.finish(write_examples, dataset, read.sink)
+
+    return target.opened(open_example_store, read)
 
 
-def opens_texts(source: Any, input: str | Sequence[str] | None, folder: Path | str | None = None) -> bool:
-    """Whether one of the columns that are named as inputs has texts that are no paths of pictures.
+def _classes(
+    records: Records,
+    label: str | None,
+    label_names: Sequence[str] | None,
+    users: Sequence[str],
+    owner: np.ndarray,
+) -> RowClasses:
+    """What rows are labelled; each user is a class where there is no label."""
+    declared = label_names is not None
+    if records.labelled is not None:
+        return records.labelled
+    if label is None:
+        names = label_names if declared else users
+        return RowClasses(values=owner, names=names, whole=declared, found=() if declared else (NAMES,))
+    values = labels_of(records, label, declared=declared)
+    if values.dtype.kind == "f":
+        values = as_singles(values, f"{records.told}: the label {label!r}")
+    if values.dtype.kind in "US" and not declared:
+        found, values = np.unique(values, return_inverse=True)
+        return RowClasses(values=values, names=Strings.from_list(found.tolist()), found=(NAMES,))
+    return RowClasses(values=values, names=_named(records, label, label_names), whole=True, found=None)
 
-    Args:
-        source, input: as in `from_table`.
-        folder: where somebody says that pictures are; then all texts are paths of some.
+
+def _refuse_odd(records: Records, how: Reading, **columns: str | None) -> None:
+    """Refuse columns that are not there, a table without rows, strays, and a store that cannot be written."""
+    for role, column in columns.items():
+        if column is not None:
+            records.refuse_absent(role, column)
+    if records.strays and how.on_error == "refuse":
+        path, reason = records.strays[0]
+        raise InputError(refusal(records.pictures / path, reason))
+    if records.count == 0:
+        what, needs = records.needs or ("rows", "")
+        raise InputError(f"{records.told} has no {what}" + f"; it needs {needs}" * bool(needs))
+    if how.store is not None:
+        if records.files and how.store.resolve().is_relative_to(records.pictures.resolve()):
+            raise InputError(f"{how.store} lies inside {records.told}; choose a folder outside of the pictures")
+        refuse_full(how.store)
+
+
+def _looked(
+    records: Records,
+    columns: Sequence[Sequence[str]],
+    how: Reading,
+    people: tuple[Sequence[str], np.ndarray] | None,
+) -> tuple[list[str], str]:
+    """A look at every file that a column names, before the first one is decoded: notes, and a digest of how they look.
+
+    Raises:
+        InputError: as `look_at_files`, or a folder was named that is none, or of use to no column.
     """
-    if folder is not None:
-        return False
-    opened = open_source(source)
-    names = [input] if isinstance(input, str) else input or ()
-    texts = [name for name in names if name in opened.names and is_tokenized(opened, name)]
-    for name in texts:
-        refuse_stray_text(opened, "input", name)
-    return bool(texts)
+    named = [names for names in columns if _of_pictures(records, names[0], how) and names_files(records, names[0])]
+    if records.folder is not None:
+        if not named:
+            refuse_folder(records.folder, f"{records.told}: {', '.join(name for names in columns for name in names)}")
+        if not records.folder.is_dir():
+            what = (
+                f"{records.folder} is no folder" if records.folder.exists() else f"there is no folder {records.folder}"
+            )
+            raise InputError(f"{what}; name the one that the paths of pictures start at")
+    notes, digests = list[str](), list[str]()
+    for names in named:
+        found, digest = look_at_files(records, names[0], skip=how.on_error == "skip", people=people)
+        notes += found
+        digests.append(digest)
+    return notes, " ".join(digests)
 
 
-def _shaped(rows: np.ndarray | LazyImages) -> np.ndarray:
-    """Rows as they are, or in the place of those that are decoded on demand an array of their shape without memory."""
+def _of_pictures(records: Records, name: str, how: Reading) -> bool:
+    kind = records.kind(name)
+    return is_picture(kind) or (is_text(kind) and not (how.tokenize is not None and is_tokenized(records, name)))
+
+
+def _paths(records: Records, columns: Sequence[Sequence[str]]) -> Strings | None:
+    """The paths of all rows' pictures, which are names of the examples; None where a picture has none."""
+    name = columns[0][0]
+    kind = records.kind(name)
+    if (
+        len(columns) > 1
+        or len(columns[0]) > 1
+        or not (is_text(kind) or is_picture(kind))
+        or not names_files(records, name)
+    ):
+        return None
+    paths: list[str] = []
+    for block in records.blocks([name], _ROWS):
+        for content, path in cells_of(records, block[name]):
+            if content is not None:
+                return None
+            paths.append(path or "")
+    return Strings.from_list(paths)
+
+
+def _digest(users: Sequence[str], owner: np.ndarray, values: np.ndarray, names: Sequence[str]) -> str:
+    """SHA-256 of whose rows are and what they are labelled."""
+    texts = json.dumps(
+        [list(users), list(names), str(values.dtype), values.tolist() if values.dtype.kind in "US" else 0]
+    )
+    digest = hashlib.sha256(texts.encode())
+    for array in (owner, values):
+        if array.dtype.kind not in "US":
+            digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()
+
+
+def _converted(read: Gathered) -> list[str]:
+    shape = () if read.pictures is None else read.pictures.shape()
+    return convert_notes(read.counts.resized, read.counts.converted, shape) if shape else []
+
+
+def _shaped(rows: Any) -> np.ndarray:
+    """Rows as they are, or in the place of those that are mapped an array of their shape without memory."""
     return rows if isinstance(rows, np.ndarray) else np.broadcast_to(np.zeros((), rows.dtype), rows.shape)
 
 
-def _opened(source: Any, folder: Path | str | None, **columns: str | None) -> Records:
-    opened = replace(open_source(source), folder=None if folder is None else Path(folder))
-    for role, column in columns.items():
-        if column is not None:
-            opened.refuse_absent(role, column)
-    if opened.count == 0:
-        raise InputError(f"{opened.told} has no rows")
-    return opened
-
-
-def _named(source: Records, label: str | None, given: Sequence[str] | None) -> Sequence[str] | None:
+def _named(records: Records, label: str | None, given: Sequence[str] | None) -> Sequence[str] | None:
     """The names of the classes, as given or as the table has them."""
-    return given if given is not None or label is None else source.classes.get(label)
+    return given if given is not None or label is None else records.classes.get(label)
+
+
+def _no_addresses(records: Records, name: str) -> str:
+    return (
+        f"{records.told}: {name!r} holds addresses, and pictures are read from files; download them, and name a column "
+        "of their paths"
+    )

@@ -193,6 +193,11 @@ class ChunkedRows:
         return np.asarray(self[0 : len(self)], dtype)
 
     @property
+    def whole(self) -> np.ndarray:
+        """The equal chunks, [chunks, rows a chunk, …]."""
+        return self._whole
+
+    @property
     def chunks(self) -> list[np.ndarray]:
         """Views of the chunks, in order."""
         return [*self._whole, self._rest]

@@ -1,404 +1,459 @@
-"""One way in for every kind of data: look at what a path holds and open it with the right reader.
+"""The one way in for data: whatever a source is, its reader is found, and a data set made of what it reads.
 
-Public examples without labels: pictures in one folder, arrays, or a column of a table.
+What fits into 64 MiB is held in memory. What does not is written once to a private copy (`store.cache`), named in the
+data set's notes, and trained from there; with `store` it is written to a folder of your choice, in any case.
 
->>> import tempfile
->>> import numpy as np
->>> with tempfile.TemporaryDirectory() as folder:
-...     np.savez(Path(folder) / "pool.npz", x=np.zeros((5, 8, 8), np.uint8))
-...     unlabelled(Path(folder) / "pool.npz")
-ExampleDataset(5 examples of (8, 8, 1) uint8, no targets)
+>>> import pyarrow as pa
+>>> visits = pa.table({"x": [[0.5, 1.0], [2.0, 0.0], [1.0, 1.0]], "ill": ["no", "yes", "no"], "who": [7, 4, 7]})
+>>> open_users(visits, input="x", label="ill", user="who")
+UserDataset(2 users, 3 examples of (2,) float64, 2 classes)
+>>> open_examples(visits, input="x", label="ill")
+ExampleDataset(3 examples of (2,) float64, 2 classes)
+>>> open_users(visits, input="x", items=["a"], user="who")
+Traceback (most recent call last):
+...
+sfumato._check.InputError: items=['a'] is for ratings, the table is a table; leave it out
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, TypeVar, Unpack
 
 import numpy as np
 
 from sfumato._check import InputError, one_of
-from sfumato.data.examples import ExampleDataset, examples_from_arrays, examples_from_users
-from sfumato.data.files import MissingPart, Part, mapped, read_npz, read_npz_keys
-from sfumato.data.gather import examples_from_table, from_table, opens_texts
-from sfumato.data.glyphs import glyphs
-from sfumato.data.picture_paths import refuse_folder
-from sfumato.data.pictures import LAYOUTS, Labels, OnError, image_size
-from sfumato.data.ratings import examples_from_ratings, ratings
-from sfumato.data.readers.arrays import (
-    INPUTS,
-    array_file,
-    fitted_dataset,
-    idx_images,
-    is_idx_folder,
-    npy_examples,
-    npz_examples,
-)
-from sfumato.data.readers.delimited import is_delimited
-from sfumato.data.readers.emnist import emnist_leaf, emnist_tff
-from sfumato.data.readers.folders import CACHE_BYTES, checked_pictures, class_folder, image_folder
-from sfumato.data.readers.movielens import Duplicates, is_movielens
-from sfumato.data.readers.omniglot import is_omniglot_folder, is_omniglot_npz, omniglot_folder, omniglot_npz
-from sfumato.data.readers.schema_tables import is_table, table
-from sfumato.data.readers.tables import is_parquet_folder, is_table_file, open_source
-from sfumato.data.readers.tars import is_tars
-from sfumato.data.readers.texts import looks_like_text, text_csv
-from sfumato.data.store.opened import open_examples, open_store
+from sfumato.data import gather
+from sfumato.data.columns import Tokenize
+from sfumato.data.examples import ExampleDataset
+from sfumato.data.files import MissingPart, Part
+from sfumato.data.gather import Reading, examples_of_records, opens_texts, users_of_records, with_copy
+from sfumato.data.pictures import LAYOUTS, OnError, fitted, image_size
+from sfumato.data.readers import EXAMPLES, USERS
+from sfumato.data.readers.folders import Labels
+from sfumato.data.readers.movielens import Duplicates
+from sfumato.data.readers.tars import is_tars, shards_of
+from sfumato.data.records import Reader, Records
+from sfumato.data.store.build import write_store
+from sfumato.data.store.cache import Cache
+from sfumato.data.store.opened import open_example_store, open_store, write_examples
 from sfumato.data.store.seal import is_store
 from sfumato.data.text import Tokenizer
 from sfumato.data.users import UserDataset
 
-# One door to every kind of data: look at what a path holds and open it with the right reader.
-
+D = TypeVar("D", UserDataset, ExampleDataset)
+Progress = Callable[[int, int], None]
 
 USERS_UNDERSTOOD = (
     f"a packed store, {LAYOUTS}, Omniglot (folder or npz), npz with images or inputs, users, labels, "
     "federated EMNIST (.h5 or LEAF's JSON), a table (.parquet, .csv, .tsv, .jsonl, .tar) with a column of users and "
     "one of pictures, of their paths or of numbers, ratings "
     "of MovieLens (folder, zip or file) or a table with columns of users, items and values, or the "
-    "word glyphs; for texts say --text characters or words (data.text_users)"
+    "word glyphs; for texts say --text characters or words (text=)"
 )
-
-
-def load(
-    path: Path | str,
-    size: int | Sequence[int] | None = None,
-    channels: int | None = None,
-    on_error: OnError = "refuse",
-    labels: Labels = "shared",
-    progress: Callable[[int, int], None] | None = None,
-    *,
-    user: str | None = None,
-    input: str | None = None,
-    label: str | None = None,
-    folder: Path | str | None = None,
-    item: str | None = None,
-    value: str | None = None,
-    time: str | None = None,
-    items: Path | str | Sequence[object] | None = None,
-    value_range: tuple[float, float] | None = None,
-    duplicates: Duplicates | None = None,
-    on_unknown: Literal["refuse", "skip"] | None = None,
-) -> UserDataset:
-    """Open any data set that sfumato understands.
-
-    Args:
-        path: a packed store; a folder of pictures; Omniglot's folder or npz; an npz file of arrays; a folder of
-            federated EMNIST; a table in a file (.parquet, .csv, .tsv, .jsonl) or in tar shards; ratings, as a release
-            of MovieLens or a table; or "glyphs" for the embedded data.
-        size: side or (height, width) to bring pictures to. A store has the size that it was packed with.
-        channels: 1 or 3 to convert pictures to.
-        on_error: for pictures in folders and tables: "refuse" or "skip" files that are not readable.
-        labels: for folders: "shared" or "per_user" classes.
-        progress: called with (done, total) where reading takes a while.
-        user, input, label: for tables: columns, see `from_table`; `user` is needed.
-        folder: for a table of paths of pictures: where relative ones start; None for the table's own folder.
-        item, value, time, items, duplicates, on_unknown: for ratings, see `ratings`; `item` or `value` makes a table
-            one of ratings, MovieLens' are known without.
-        value_range: for ratings: the lowest and the highest value.
-
-    Raises:
-        InputError: there is nothing at `path`, it is none of these, or its reader refuses it.
-    """
-    place = Path(path)
-    named = {"item": item, "value": value, "time": time, "items": items}
-    rules = {"value_range": value_range, "duplicates": duplicates, "on_unknown": on_unknown}
-    if item is not None or value is not None or (input is None and label is None and is_movielens(place)):
-        others = {"size": size, "channels": channels, "input": input, "label": label, "folder": folder}
-        for name, given in others.items():
-            if given is not None:
-                raise InputError(f"{name}={given!r} is for pictures and other tables, {path} has ratings; leave it out")
-        low, high = value_range or (None, None)
-        return ratings(
-            path,
-            user=user,
-            **named,
-            low=low,
-            high=high,
-            duplicates=duplicates or "refuse",
-            on_unknown=on_unknown or "refuse",
-            progress=progress,
-        )
-    for name, given in (named | rules).items():
-        if given is not None:
-            raise InputError(
-                f"{name}={given!r} is for ratings; name their columns too (user, item and value), or leave it out"
-            )
-    if is_tars(place) or (is_table_file(place) and place.exists()):
-        columns = {"input": input, "label": label}
-        return _table(place, size, channels, on_error, labels, progress, user=user, **columns, folder=folder)
-    if is_table_file(place) and not place.exists():
-        raise InputError(f"there is nothing at {path}; give {USERS_UNDERSTOOD}")
-    for name, value in (("user", user), ("input", input), ("label", label)):
-        if value is not None:
-            raise InputError(
-                f"{name}={value!r} is a column of a table (.parquet, .csv, .tsv, .jsonl, .tar), {path} is none; leave "
-                "it out"
-            )
-    refuse_folder(folder, path)
-    if str(path) == "glyphs" and not place.exists():
-        return fitted_dataset(glyphs(progress=progress), size, channels)
-    if is_store(place):
-        return _as_packed(open_store(place), place, size, channels)
-    if not place.exists():
-        raise InputError(f"there is nothing at {path}; give {USERS_UNDERSTOOD}")
-    if place.is_dir():
-        if any(place.glob("fed_emnist*.h5")):
-            return fitted_dataset(emnist_tff(place, progress=progress), size, channels)
-        if any(place.glob("train/*.json")) or any(place.glob("*.json")):
-            return fitted_dataset(emnist_leaf(place, progress=progress), size, channels)
-        if is_omniglot_folder(place):
-            dataset = omniglot_folder(place, size=size, on_error=on_error, progress=progress)
-            return dataset if channels in (None, 1) else fitted_dataset(dataset, None, channels)
-        if any(entry.is_dir() for entry in place.iterdir()):
-            return image_folder(place, size, channels, on_error, labels, progress=progress)
-    elif place.suffix == ".npz":
-        if is_omniglot_npz(read_npz_keys(place)):
-            return fitted_dataset(omniglot_npz(place), size, channels)
-        return array_file(place, size, channels)
-    elif place.suffix in (".h5", ".json"):
-        reader = emnist_tff if place.suffix == ".h5" else emnist_leaf
-        return fitted_dataset(reader(place, progress=progress), size, channels)
-    raise InputError(f"{path} is none of: {USERS_UNDERSTOOD}")
-
-
-def _table(
-    path: Path,
-    size: int | Sequence[int] | None,
-    channels: int | None,
-    on_error: OnError,
-    labels: Labels,
-    progress: Callable[[int, int], None] | None,
-    *,
-    user: str | None,
-    input: str | None,
-    label: str | None,
-    folder: Path | str | None,
-) -> UserDataset:
-    """A table as people; who they are must be said."""
-    if user is None:
-        raise InputError(
-            f"{path} is a table: say whose each row is, --user COLUMN or user=, of {open_source(path).has}; or "
-            "--text for texts"
-        )
-    if labels != "shared":
-        raise InputError(f"labels={labels!r} is for class folders, {path} is a table; leave it out")
-    return from_table(
-        path,
-        user=user,
-        input=input,
-        label=label,
-        folder=folder,
-        size=size,
-        channels=channels,
-        on_error=on_error,
-        progress=progress,
-    )
-
-
-def _as_packed(dataset: UserDataset, path: Path, size: int | Sequence[int] | None, channels: int | None) -> UserDataset:
-    """A store as it is; another size than it was packed with is refused."""
-    if size is None and channels is None:
-        return dataset
-    shape = dataset.input_shape
-    if dataset.dtype != np.uint8 or len(shape) != 3:
-        raise InputError(f"size and channels are for pictures; {path} holds {dataset.dtype} {shape}")
-    wanted = (*(shape[:2] if size is None else image_size(size)), shape[2] if channels is None else channels)
-    if wanted != shape:
-        raise InputError(
-            f"the store {path} was packed as {shape[0]}×{shape[1]}×{shape[2]}, asked for "
-            f"{wanted[0]}×{wanted[1]}×{wanted[2]}; leave size and channels out, or pack the pictures again with "
-            f"--size {' '.join(map(str, wanted[:1] if wanted[0] == wanted[1] else wanted[:2]))} --channels {wanted[2]}"
-        )
-    return dataset
-
-
-# One door to every kind of data for training by example: look at what a path holds and open it.
-
-
 EXAMPLES_UNDERSTOOD = (
     "a folder of pictures FOLDER/<class>/<picture>, a packed store, MNIST's idx files, .npz or a folder of .npy with "
     "x_train and y_train (or x, y or inputs, labels), .csv or .tsv of class and text, .csv or .parquet with a schema, "
     "a table (.parquet, .csv, .tsv, .jsonl, .tar) with input (pictures, their paths, numbers or texts) and label, "
     "ratings of MovieLens (folder, zip or file), "
-    "or the word glyphs"
+    "or the word glyphs; without targets: a folder of pictures, an npz or npy file of inputs, or a table with input"
 )
 
 
-def load_examples(
-    path: Path | str,
-    part: Part = "train",
-    *,
-    size: int | Sequence[int] | None = None,
-    channels: int | None = None,
-    on_error: OnError = "refuse",
-    classes: bool = True,
-    num_classes: int | None = None,
-    label_values: Sequence[object] | None = None,
-    vocabulary: int | Path | str = 1 << 15,
-    length: int = 128,
-    schema: Mapping[str, Any] | Path | str | None = None,
-    input: str | Sequence[str] | None = None,
-    label: str | None = None,
-    folder: Path | str | None = None,
-    store: Path | str | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> ExampleDataset:
-    """Open any data set that sfumato understands, one example a record.
+class PictureOptions(TypedDict, total=False):
+    """How pictures are read; None, or leaving an option out, keeps what they are, which must be the same for all.
+
+    Attributes:
+        size: side or (height, width) to bring pictures to: the middle of the right proportions is cut out, then scaled.
+        channels: 1 (grey) or 3 (RGB) to convert pictures to.
+        on_error: "refuse" names the first file that is no readable picture, "skip" leaves such ones out and counts
+            them. A file of two users is refused by both.
+        invert: for Omniglot and EMNIST: exchange black and white.
+    """
+
+    size: int | Sequence[int] | None
+    channels: int | None
+    on_error: OnError
+    invert: bool
+
+
+class TableOptions(PictureOptions, total=False):
+    """The columns of a table.
+
+    Attributes:
+        input: the column of inputs: pictures (bytes, paths of files, or Hugging Face's struct of both), numbers, lists
+            of equally many numbers, or texts; or several columns of single numbers, which are one input. None takes the
+            only column of pictures, or without any the only one whose first text ends like one, as in "ann/1.jpg".
+        label: the column of classes, whole numbers ≥ 0 or text, or of values, numbers with a point.
+        label_names: a name for each class; None takes those that Hugging Face keeps next to a column, if any. For
+            folders by class and for texts: the classes, declared; any other one is refused.
+        folder: where relative paths of pictures start; None for the folder of the table's file, or the working
+            directory for a table in memory. With it and `input`, paths need not end like pictures: "ann/1" is then
+            read as the only picture of that name.
+        tokenize: for texts: a `Tokenizer`, or a function from a list of texts to equally many lists of ids, all of one
+            length, as `lambda texts: hf(texts, padding="max_length", truncation=True, max_length=64)["input_ids"]`. It
+            must look at each text by itself.
+        vocabulary: for texts: a public file with one token a line; for texts with a class also a number of ids to hash
+            into, 32,768 unless given.
+        length: for texts: ids in a sequence. None for 128, or for users' 80 characters and 20 words.
+    """
+
+    input: str | Sequence[str] | None
+    label: Any
+    label_names: Sequence[object] | None
+    folder: Path | str | None
+    tokenize: Tokenize | None
+    vocabulary: Any
+    length: int | None
+
+
+class RatingOptions(TypedDict, total=False):
+    """Ratings: `item` or `value` makes a table one of them; MovieLens' columns need not be named.
+
+    Attributes:
+        user: for tables: the column that says whose each row is, whole numbers or text.
+        item, value, time: the columns; time orders a user's ratings, which keep that of the file without.
+        items: the public catalogue: a file with one id a line, a file of films of MovieLens, or the ids. None takes
+            MovieLens' films next to the ratings, else the items of the records, which a guarantee refuses.
+        value_range: the lowest and the highest value; others are refused.
+        duplicates: several values of one user for one item are refused, or the last, or their mean is taken.
+        on_unknown: an item that the catalogue does not have is refused, or left out and counted.
+    """
+
+    user: str | None
+    item: str | None
+    value: str | None
+    time: str | None
+    items: Path | str | Sequence[object] | None
+    value_range: tuple[float, float] | None
+    duplicates: Duplicates | None
+    on_unknown: Literal["refuse", "skip"] | None
+
+
+class UserOptions(TableOptions, RatingOptions, total=False):
+    """How users are read.
+
+    Attributes:
+        labels: for folders: class folders of the same name are one class ("shared") or each user's own ("per_user").
+        text: reads texts: JSON lines of objects with a user and a text, or a play, into "characters" or "words".
+        oov_buckets: for words: other words get one of so many ids behind all others, by a public hash.
+        users: for Omniglot: whether a user is a "character" or a "drawer".
+        classes: for EMNIST: class numbers to keep, renumbered 0, 1, …; None keeps all.
+        verify: for stores: read everything and compare it with the digest.
+    """
+
+    labels: Labels
+    text: Literal["characters", "words"] | None
+    oov_buckets: int | None
+    users: Literal["character", "drawer"]
+    classes: Sequence[int] | None
+    verify: bool
+
+
+class ExampleOptions(TableOptions, RatingOptions, total=False):
+    """How single examples are read.
+
+    Attributes:
+        targets: False reads inputs alone: of a folder of pictures, arrays, or a column of a table.
+        classes: whether whole numbers are classes; False takes them as numbers.
+        num_classes: number of classes, declared.
+        vocabulary_sizes: how many ids there are, for ids; with a tokenizer it is known.
+        named: whether the model gets each input by the name of its column, input_ids=… for example.
+        schema: what is public about each column of a table (`read_schema`); instead of input and label.
+        rating_classes: for ratings: public numbers that they are brought to, each of which is a class.
+        text: for a file of texts with a class: names or positions of the columns of text; None takes all others.
+        header: for such a file: whether the first row names the columns; None looks for names such as label in it.
+        delimiter: for it and for tables with a schema: None takes the tab for .tsv, else the comma.
+    """
+
+    targets: bool
+    classes: bool
+    num_classes: int | None
+    vocabulary_sizes: Sequence[int]
+    named: bool
+    schema: Any
+    rating_classes: Sequence[object] | None
+    text: Sequence[str | int] | None
+    header: bool | None
+    delimiter: str | None
+
+
+_USUAL = {
+    "on_error": "refuse",
+    "labels": "shared",
+    "classes": True,
+    "targets": True,
+    "invert": False,
+    "named": False,
+    "verify": False,
+    "oov_buckets": 0,
+    "vocabulary_sizes": (),
+}
+"""Options that say what is done without them."""
+
+_FOR = {
+    **dict.fromkeys(["size", "channels", "on_error"], "pictures in folders and tables"),
+    **dict.fromkeys(["user", "input", "label"], "tables (.parquet, .csv, .tsv, .jsonl, .tar)"),
+    "folder": "paths of pictures in a table",
+    **dict.fromkeys(["item", "value", "time", "items", "value_range", "duplicates", "on_unknown"], "ratings"),
+    **dict.fromkeys(["vocabulary", "length", "oov_buckets", "tokenize"], "texts"),
+    "schema": "tables (.csv, .tsv, .parquet)",
+}
+
+
+_MOST_SHOWN = 60  # characters of a value in a message
+
+
+def open_users(
+    source: Any, *, store: Path | str | None = None, progress: Progress | None = None, **options: Unpack[UserOptions]
+) -> UserDataset:
+    """Open data that are divided by user.
+
+    Refused: a row without a name (null, NaN, empty or blank) or with one that is no valid UTF-8, one file under two
+    users, or in two parts of the data, by any link, and a key twice in an object. Counted in `notes`: names that differ
+    only in case, blanks, zeros or Unicode form, names such as `NA` that often stand for a missing one, and a file twice
+    for one user. The rule is that of all readers, `sfumato.data.safeguards`. Users in a file of text are texts: `7` and
+    `007` are two.
 
     Args:
-        path: see `UNDERSTOOD`.
-        part: "train" or "test", where the data come divided; else "train" is all, for `split_examples`.
-        size: for pictures in folders and tables: side or (height, width) to bring them to.
-        channels: for pictures in folders and tables: 1 or 3.
-        on_error: for pictures in folders and tables: "refuse" or "skip" files that are not readable.
-        classes: for arrays: whether whole numbers are classes; False takes them as numbers.
-        num_classes: for arrays and idx files: number of classes, declared.
-        label_values: for texts and folders: the classes, declared. For ratings: numbers that they are brought to, each
-            of which is a class.
-        vocabulary: for texts: number of ids to hash into, or a public file of tokens.
-        length: for texts: ids a text.
-        schema: for tables: what is public about the columns.
-        input, label: for tables without a schema: columns, see `examples_from_table`; texts are turned into ids by
-            `vocabulary` and `length`.
-        folder: for such a table of paths of pictures: where relative ones start; None for the table's own folder.
-        store: for texts and tables: a new folder to keep the numbers in, so that memory does not grow with the data.
-        progress: called with (done, total or 0) where reading takes a while.
+        source: a packed store; a folder of pictures, `FOLDER/<user>/<picture>` (the user is the class) or
+            `FOLDER/<user>/<class>/<picture>`; Omniglot's folder or npz; an npz file of arrays; federated EMNIST; a
+            table with a column of users, in rows of any order: a path to .parquet (or a folder of them, also in folders
+            column=value), .csv, .tsv, .jsonl, .ndjson or .tar (WebDataset's shards, also a folder of them or a pattern
+            as "faces-{000..012}.tar", whose columns are extensions and fields of JSON, as "json.person"), a
+            `datasets.Dataset`, a pandas or polars DataFrame, a pyarrow Table; ratings, as a release of MovieLens (its
+            folder, zip or file) or a table, or several files of them; with `text`, texts of users; or "glyphs" for the
+            embedded data.
+        store: a new folder to write the data to, as `sfumato data pack` does. It grows in `STORE.partial` until it is
+            whole; the same call goes on where it was stopped.
+        progress: called with (done, total, or 0 where that is not known) where reading takes a while.
+        options: those of `UserOptions`: columns, pictures, ratings, texts. One that the source's reader does not read
+            is refused.
+
+    Returns:
+        users in sorted order, by number where all are numbers; each one's rows keep their order.
 
     Raises:
-        InputError: there is nothing at `path`, it is none of these, or its reader refuses it.
+        InputError: there is nothing at `source`, it is of no known kind, or its reader refuses it.
+    """
+    given = _given(options)
+    place, reader = _chosen(source, given, USERS, USERS_UNDERSTOOD)
+    if store is not None and reader.name == "a packed store":
+        raise InputError(f"{source} is a packed store already: give it as it is")
+    return _opened(place, reader, given, store, progress, _users, (open_store, write_store))
+
+
+def open_examples(
+    source: Any,
+    part: Part = "train",
+    *,
+    store: Path | str | None = None,
+    progress: Progress | None = None,
+    **options: Unpack[ExampleOptions],
+) -> ExampleDataset:
+    """Open data whose every record stands alone; where records belong to people, use `open_users`.
+
+    Args:
+        source: a folder of pictures, `FOLDER/<class>/<picture>`, which may lie in folders train and test; MNIST's idx
+            files; an npz file or a folder of .npy files with x_train, y_train, x_test and y_test, or x and y; a packed
+            store; a table as for `open_users`, by its columns or by a schema; a .csv or .tsv of class and text;
+            ratings; or "glyphs". With `targets=False`, a folder of pictures, arrays, or a column of a table.
+        part: "train" or "test", where the data come divided; else "train" is all, for `split_examples`.
+        store: a new folder to write the data to, as for `open_users`.
+        progress: called with (done, total, or 0 where that is not known) where reading takes a while.
+        options: those of `ExampleOptions`; one that the source's reader does not read is refused, but for `num_classes`
+            and `label_names` of data that say their classes themselves.
+
+    Raises:
+        MissingPart: the data have no such part.
+        InputError: there is nothing at `source`, it is of no known kind, or its reader refuses it.
     """
     one_of(("train", "test"), part=part)
-    place = Path(path)
-    if str(path) == "glyphs" and not place.exists():
-        if part != "train":
-            raise MissingPart("glyphs are not divided into train and test; use part='train' and divide them by a seed")
-        return examples_from_users(load("glyphs", size, channels, progress=progress))
-    if is_tars(place) or (is_table_file(place) and any(each is not None for each in (input, label, folder))):
-        if part != "train":
-            raise MissingPart(f"{path} is not divided into train and test; use part='train' and divide it by a seed")
-        if schema is not None:
-            raise InputError(f"give a schema for {path}, or input and label, not both")
-        texts = opens_texts(place, input, folder)
-        return examples_from_table(
-            place,
-            input=input,
-            label=label,
-            folder=folder,
-            classes=classes,
-            num_classes=num_classes,
-            label_names=None if label_values is None else [str(value) for value in label_values],
-            tokenize=Tokenizer(vocabulary, length) if texts else None,
-            size=size,
-            channels=channels,
-            on_error=on_error,
-            store=store,
-            progress=progress,
-        )
-    if schema is None and is_movielens(place):
-        if part != "train":
-            raise MissingPart(f"{path} is not divided into train and test; use part='train' and divide it by a seed")
-        return examples_from_ratings(ratings(place, progress=progress), classes=label_values)
-    if not place.exists():
-        raise InputError(f"there is nothing at {path}; give {EXAMPLES_UNDERSTOOD}")
-    for name, value in (("input", input), ("label", label)):
-        if value is not None:
-            raise InputError(
-                f"{name}={value!r} is a column of a table (.parquet, .csv, .tsv, .jsonl, .tar), {path} is none; leave "
-                "it out"
-            )
-    refuse_folder(folder, path)
-    loose = place.is_dir() and not is_store(place) and not is_parquet_folder(place)
-    idx = loose and is_idx_folder(place)
-    pictures = loose and not idx and not any(place.glob("*.npy"))
-    # What would not be read is named: who gives it believes that it does something.
-    if schema is not None and not is_table(place):
-        raise InputError(f"schema is for tables (.csv, .tsv, .parquet), {place} is none; leave it out")
-    for name, value in (("size", size), ("channels", channels)):
-        if value is not None and not pictures:
-            raise InputError(f"{name} is for folders of pictures, {place} is none; leave it out")
-    if pictures:
-        names = None if label_values is None else [str(value) for value in label_values]
-        return class_folder(place, part, size, channels, on_error, label_names=names, progress=progress)
-    if idx:
-        return idx_images(place, part, num_classes=num_classes)
-    if loose:
-        return npy_examples(place, part, classes=classes, num_classes=num_classes)
-    if place.suffix.lower() == ".npz":
-        return npz_examples(place, part, classes=classes, num_classes=num_classes)
-    if part != "train":
-        raise MissingPart(f"{path} is not divided into train and test; use part='train' and divide it by a seed")
-    if is_store(place):
-        return open_examples(place)
-    if not is_table(place):
-        raise InputError(f"{path} is none of: {EXAMPLES_UNDERSTOOD}")
-    if schema is not None:
-        return table(place, schema, store=store, progress=progress)
-    if not is_delimited(place) or not looks_like_text(place):
-        raise InputError(
-            f"{path} is a table: name its columns (--input COLUMN --label COLUMN), or give a schema (--schema FILE) "
-            "that says what is public about each of them (numeric with low and high, category with buckets or values, "
-            "label, target, count, drop); texts without names need a class first and then words in each row"
-        )
-    return text_csv(
-        place, vocabulary=vocabulary, length=length, label_values=label_values, store=store, progress=progress
+    given = _given(options)
+    if "schema" in given and {"input", "label", "folder"} & given.keys():
+        raise InputError(f"give a schema for {source}, or input and label, not both")
+    place, reader = _chosen(source, given, EXAMPLES, EXAMPLES_UNDERSTOOD, always={"num_classes", "label_names"})
+    if part != "train" and not reader.parts:
+        raise MissingPart(f"{source} is not divided into train and test; use part='train' and divide it by a seed")
+    return _opened(
+        place, reader, {**given, "part": part}, store, progress, _examples, (open_example_store, write_examples)
     )
 
 
-UNLABELLED_UNDERSTOOD = (
-    "a folder of pictures, an npz or npy file of inputs, or a table (.parquet, .csv, .tsv, .jsonl) with input"
-)
+def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that ask for something."""
+    unusual = object()
+    for name in options:
+        if name not in UserOptions.__annotations__ | ExampleOptions.__annotations__:
+            raise TypeError(f"there is no option {name!r}")
+    return {
+        name: value
+        for name, value in options.items()
+        if value is not None and not (type(value) is type(usual := _USUAL.get(name, unusual)) and value == usual)
+    }
 
 
-def unlabelled(
-    path: Path | str,
-    *,
-    size: int | Sequence[int] | None = None,
-    channels: int | None = None,
-    on_error: OnError = "refuse",
-    input: str | None = None,
-    folder: Path | str | None = None,
-    progress: Callable[[int, int], None] | None = None,
-) -> ExampleDataset:
-    """Examples without targets.
+def _chosen(
+    source: Any, given: Mapping[str, Any], readers: Sequence[Reader], understood: str, always: Iterable[str] = ()
+) -> tuple[Any, Reader]:
+    """The source, as a path where it is one, and what reads it; raises InputError for an option that is not read."""
+    place = Path(source) if isinstance(source, str | Path) else source
+    reader = next((each for each in readers if each.recognises(place, given)), None)
+    told = source if isinstance(source, str | Path) else "the table"
+    if reader is None:
+        if isinstance(place, Path) and not place.exists():
+            raise InputError(f"there is nothing at {source}; give {understood}")
+        if isinstance(place, Path) and any(each.name == "a table" for each in readers):
+            _refuse_unnamed(place, readers, given)
+        raise InputError(f"{told} is none of: {understood}")
+    for name, value in given.items():
+        if name not in reader.options and name not in always:
+            usual = " and ".join(dict.fromkeys(each.name for each in readers if name in each.options))
+            raise InputError(
+                f"{name}={_shown(value)} is for {_FOR.get(name, usual)}, {told} is {reader.name}; leave it out"
+            )
+    return place, reader
 
-    Args:
-        path: see `UNDERSTOOD`.
-        size, channels, on_error: for pictures, see `class_folder`.
-        input: for a table: the column.
-        folder: for a table of paths of pictures: where relative ones start, see `from_table`.
-        progress: called with (done, total).
 
-    Raises:
-        InputError: there is nothing at `path`, it is none of these, or a file of it is refused.
-    """
-    place = Path(path)
-    if is_table_file(place):
-        return examples_from_table(
-            place, input=input, folder=folder, size=size, channels=channels, on_error=on_error, progress=progress
+def _shown(value: Any) -> str:
+    shown = repr(str(value) if isinstance(value, Path) else value)
+    return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
+
+
+def _refuse_unnamed(place: Path, readers: Sequence[Reader], given: Mapping[str, Any]) -> None:
+    """Refuse a table of examples of which nothing says what its columns are."""
+    named = {**given, "input": ""}
+    if any(each.name == "a table" and each.recognises(place, named) for each in readers):
+        raise InputError(
+            f"{place} is a table: name its columns (--input COLUMN --label COLUMN), or give a schema (--schema FILE) "
+            "that says what is public about each of them (numeric with low and high, category with buckets or values, "
+            "label, target, count, drop); texts without names need a class first and then words in each row"
         )
-    refuse_folder(folder, path)
-    if place.is_dir():
-        found = checked_pictures(
-            place,
-            sorted(file.name for file in place.iterdir() if file.is_file() and not file.name.startswith(".")),
-            fit=None if size is None else image_size(size),
-            channels=channels,
-            on_error=on_error,
-            cache_bytes=CACHE_BYTES,
-            layout="FOLDER/<picture>",
+
+
+def _opened(
+    place: Any,
+    reader: Reader,
+    given: Mapping[str, Any],
+    store: Path | str | None,
+    progress: Progress | None,
+    made: Callable[[Records, Mapping[str, Any], Reading], D],
+    stored: tuple[Callable[[Path], D], Callable[..., D]],
+) -> D:
+    """Read a source, in memory or into a store."""
+    reopen, write = stored
+    cache = None
+    if isinstance(place, Path) and "tokenize" not in given:
+        cache = Cache(
+            [reader.name, sorted(given.items(), key=str), *_public(given)], place, lambda: _files(place, reader)
+        )
+        if store is None and not is_store(place) and (copy := cache.place()).exists():
+            return with_copy(reopen(copy), copy)
+    always = {name: value for name, value in (("store", store), ("progress", progress)) if value is not None}
+    found = reader.read(place, {**given, **always})
+    if isinstance(found, Records):
+        how = Reading(
+            size=given.get("size"),
+            channels=given.get("channels", found.channels),
+            on_error=given.get("on_error", "refuse"),
+            invert=given.get("invert", False),
+            tokenize=given.get("tokenize"),
+            store=None if store is None else Path(store),
+            cache=cache,
             progress=progress,
         )
-        notes = (f"{len(found.bad):,} files were skipped, for example {found.bad[0]}",) if found.bad else ()
-        return ExampleDataset(inputs=(found.rows,), notes=notes)
-    if not place.exists():
-        raise InputError(f"there is nothing at {path}; give {UNLABELLED_UNDERSTOOD}")
-    if place.suffix.lower() == ".npy":
-        return examples_from_arrays(mapped(place))
-    if place.suffix.lower() == ".npz":
-        arrays = read_npz(place)
-        names = [f"{name}{ending}" for ending in ("_train", "") for name in INPUTS]
-        found = next((name for name in names if name in arrays), None)
-        if found is None:
-            raise InputError(f"{path} has {', '.join(sorted(arrays)[:8]) or 'nothing'}; needed is x, inputs or images")
-        return examples_from_arrays(arrays[found])
-    raise InputError(f"{path} is none of: {UNLABELLED_UNDERSTOOD}")
+        return made(found, {**given, "source": place}, how)
+    found = _sized(found, place, given)
+    if store is not None:
+        return found if (Path(store) / "store.json").exists() else write(found, Path(store))
+    if cache is None or is_store(place) or _held(found) <= gather.MEMORY:
+        return found
+    copy = cache.place()
+    with cache.building(copy) as there:
+        return with_copy(reopen(copy) if there else write(found, copy, private=True), copy)
+
+
+def _users(records: Records, given: Mapping[str, Any], how: Reading) -> UserDataset:
+    if records.owners is None and "user" not in given:
+        raise InputError(
+            f"{records.told} is a table: say whose each row is, --user COLUMN or user=, of {records.has}; or --text "
+            "for texts"
+        )
+    names = ("user", "input", "label", "label_names")
+    return users_of_records(_with_folder(records, given), **{n: given[n] for n in names if n in given}, how=how)
+
+
+def _examples(records: Records, given: Mapping[str, Any], how: Reading) -> ExampleDataset:
+    records = _with_folder(records, given)
+    names = ["input", "label", "classes", "num_classes", "label_names", "vocabulary_sizes", "named"]
+    if records.labelled is not None:
+        names = []
+    read = {name: given[name] for name in names if name in given}
+    if "label_names" in read:
+        read["label_names"] = [str(value) for value in read["label_names"]]
+    from_file = isinstance(given["source"], Path) or {"vocabulary", "length"} & given.keys()
+    if how.tokenize is None and from_file and opens_texts(records, given.get("input")):
+        rule = Tokenizer(given.get("vocabulary", 1 << 15), given.get("length", 128))
+        how = Reading(**{**vars(how), "tokenize": rule})
+    return examples_of_records(records, **read, how=how)
+
+
+def _with_folder(records: Records, given: Mapping[str, Any]) -> Records:
+    """The records, whose paths start at the folder that was named."""
+    return replace(records, folder=Path(given["folder"])) if "folder" in given else records
+
+
+def _sized(dataset: D, place: Any, given: Mapping[str, Any]) -> D:
+    """A data set of arrays whose pictures have this size and these channels; a store has those that it has.
+
+    Raises:
+        InputError: the inputs are no pictures, or a store was packed with others.
+    """
+    size, channels = given.get("size"), given.get("channels")
+    if size is None and channels is None:
+        return dataset
+    rows = dataset.inputs if isinstance(dataset, UserDataset) else dataset.inputs[0]
+    shape = tuple(rows.shape[1:])
+    if rows.dtype != np.uint8 or len(shape) != 3:
+        raise InputError(f"size and channels are for pictures; {place} holds {rows.dtype} {shape}")
+    wanted = (*(shape[:2] if size is None else image_size(size)), shape[2] if channels is None else channels)
+    if isinstance(place, Path) and is_store(place):
+        if wanted != shape:
+            raise InputError(
+                f"the store {place} was packed as {shape[0]}×{shape[1]}×{shape[2]}, asked for "
+                f"{wanted[0]}×{wanted[1]}×{wanted[2]}; leave size and channels out, or pack the pictures again with "
+                f"--size {' '.join(map(str, wanted[:1] if wanted[0] == wanted[1] else wanted[:2]))} --channels "
+                f"{wanted[2]}"
+            )
+        return dataset
+    pixels = fitted(np.asarray(rows[0 : rows.shape[0]]), size, channels)
+    return dataset.with_inputs(pixels) if isinstance(dataset, UserDataset) else replace(dataset, inputs=(pixels,))
+
+
+def _held(dataset: UserDataset | ExampleDataset) -> int:
+    """Bytes of inputs in memory; those of mapped files do not count."""
+    inputs = (dataset.inputs,) if isinstance(dataset, UserDataset) else dataset.inputs
+    return sum(rows.nbytes for rows in inputs if isinstance(rows, np.ndarray) and not _is_mapped(rows))
+
+
+def _is_mapped(rows: Any) -> bool:
+    while isinstance(rows, np.ndarray):
+        if isinstance(rows, np.memmap):
+            return True
+        rows = rows.base
+    return False
+
+
+def _files(place: Path, reader: Reader) -> list[Path]:
+    """The files that a path stands for, but for those that rows name."""
+    if is_tars(place):
+        return shards_of(place)
+    if not place.is_dir():
+        return [place] if place.exists() else []
+    return [] if reader.names_files else sorted(each for each in place.rglob("*") if each.is_file())
+
+
+def _public(given: Mapping[str, Any]) -> list[object]:
+    """How files look that options name, such as vocabularies."""
+    named = [Path(value) for value in given.values() if isinstance(value, str | Path)]
+    return [[each.stat().st_size, each.stat().st_mtime_ns] for each in named if each.is_file()]

@@ -22,12 +22,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from sfumato._check import InputError
-from sfumato.data.pictures import BadImage, picture_endings, regular_file
+from sfumato.data.pictures import BadImage, picture_endings, refusal, regular_file
 from sfumato.data.records import Records, is_text
 from sfumato.data.safeguards import Files, refuse_shared, repeat_note
-from sfumato.data.store.build import refusal
 
 _ROWS = 256  # read in one go
 _FIRST = 16  # the same, where the first is looked for
@@ -53,19 +53,6 @@ class Found:
     def key(self) -> tuple[int, int]:
         """Its device and number there."""
         return self.facts.st_dev, self.facts.st_ino
-
-
-@dataclass(frozen=True, kw_only=True)
-class Looked:
-    """What a look at all cells of a column told.
-
-    Attributes:
-        only_files: no cell has the bytes of a picture, so each can be decoded again.
-        notes: a line about files that several rows name.
-    """
-
-    only_files: bool
-    notes: tuple[str, ...]
 
 
 def find(folder: Path, cell: str) -> Found:
@@ -130,6 +117,14 @@ def shown(folder: Path, cell: str) -> str:
     return path if len(path) <= _SHOWN else path[:_SHOWN] + "…"
 
 
+def where(records: Records, column: str, row: int, path: str | None) -> str:
+    """A row's picture in a message."""
+    if records.files:
+        return str(records.pictures / str(path))
+    file = f" ({shown(records.pictures, path)})" if path is not None and path.strip() else ""
+    return f"{records.told}: {column} at {records.place(row)}{file}"
+
+
 def parts(cell: Any) -> tuple[bytes | None, str | None]:
     """The bytes of a picture, or the path of its file: of such a text, or of Hugging Face's struct of both."""
     if isinstance(cell, str):
@@ -138,21 +133,28 @@ def parts(cell: Any) -> tuple[bytes | None, str | None]:
     return content, path if content is None else None
 
 
-def names_files(source: Records, column: str, *, by_ending: bool = False) -> bool:
+def cells_of(records: Records, array: pa.Array) -> list[tuple[bytes | None, str | None]]:
+    """The bytes or the path of each cell; files of a folder are named by bytes, which may be no text."""
+    if records.files:
+        return [(None, os.fsdecode(cell)) for cell in array.to_pylist()]
+    return [parts(cell) for cell in array.to_pylist()]
+
+
+def names_files(records: Records, column: str, *, by_ending: bool = False) -> bool:
     """Whether the first cell of a column of texts or structs that is not empty names a file and has no bytes of it.
 
     A text does where it ends like a picture; and, unless only that counts, where somebody named the folder of the
     pictures.
     """
-    path = _first_path(source, column)
-    if path is None or not is_text(source.kind(column)):
+    path = _first_path(records, column)
+    if path is None or not is_text(records.kind(column)):
         return path is not None
-    return not _ADDRESS.match(path) and (_ends_like_a_picture(path) or (source.folder is not None and not by_ending))
+    return not _ADDRESS.match(path) and (_ends_like_a_picture(path) or (records.folder is not None and not by_ending))
 
 
-def names_addresses(source: Records, column: str) -> bool:
+def names_addresses(records: Records, column: str) -> bool:
     """Whether the first text of a column is an address such as https://…"""
-    return is_text(source.kind(column)) and bool(_ADDRESS.match(_first_path(source, column) or ""))
+    return is_text(records.kind(column)) and bool(_ADDRESS.match(_first_path(records, column) or ""))
 
 
 def refuse_folder(folder: Path | str | None, told: object) -> None:
@@ -166,51 +168,53 @@ def refuse_folder(folder: Path | str | None, told: object) -> None:
 
 
 def look_at_files(
-    source: Records, column: str, *, skip: bool, people: tuple[Sequence[str], np.ndarray] | None
-) -> Looked:
+    records: Records, column: str, *, skip: bool, people: tuple[Sequence[str], np.ndarray] | None
+) -> tuple[list[str], str]:
     """Look for every file that a column names, before the first one is decoded.
 
     Args:
-        source: the table.
+        records: the table.
         column: of paths.
         skip: pass over cells that name no file.
         people: the users, and which of them each row belongs to; None where rows stand alone.
+
+    Returns:
+        lines about files that are there again, and a digest of how all of them look.
 
     Raises:
         InputError: a cell names no file, unless these are skipped; or rows of two users name one: to leave that one out
             would make what is known of a user depend on another one.
     """
-    told = f"{source.told}: {column}"
-    files, rows, only_files = Files(), list[int](), True
+    told = f"{records.told}: {column}"
+    files, rows = Files(), list[int]()
     owners = None if people is None else people[1]
-    for row, (content, path) in _cells(source, column):
+    for row, (content, path) in _cells(records, column):
         if content is not None:
-            only_files = False
             continue
         try:
             if path is None:
                 raise BadImage("is missing (null)")
-            files.add(find(source.pictures, path).facts, 0 if owners is None else int(owners[row]))
+            files.add(find(records.pictures, path).facts, 0 if owners is None else int(owners[row]))
             rows.append(row)
         except BadImage as error:
             if not skip:
-                raise InputError(_no_file(source, told, row, path, str(error))) from None
+                raise InputError(_no_file(records, told, row, path, str(error))) from None
     repeats = files.repeats()
     if repeats is None:
-        return Looked(only_files=only_files, notes=())
+        return [], files.digest
     if repeats.shared is not None and people is not None:
         users, owner = people
         pair = [rows[place] for place in repeats.shared]
-        _refuse_shared(source, told, column, pair, [str(users[owner[row]]) for row in pair])
-    one, other = (source.place(rows[place]) for place in repeats.example)
-    note = repeat_note(repeats.count, one, other, of_users=people is not None, what="row")
-    return Looked(only_files=only_files, notes=(note,))
+        _refuse_shared(records, told, column, pair, [str(users[owner[row]]) for row in pair])
+    one, other = (records.place(rows[place]) for place in repeats.example)
+    what = "file" if records.files else "row"
+    return [repeat_note(repeats.count, one, other, of_users=people is not None, what=what)], files.digest
 
 
-def _first_path(source: Records, column: str) -> str | None:
+def _first_path(records: Records, column: str) -> str | None:
     """The path or text of the first cell that is not empty; None where that has bytes."""
-    for block in source.blocks([column], _FIRST):
-        for content, path in map(parts, block[column].to_pylist()):
+    for block in records.blocks([column], _FIRST):
+        for content, path in cells_of(records, block[column]):
             if content is not None:
                 return None
             if path is not None and path.strip():
@@ -227,33 +231,39 @@ def _ends_like_a_picture(path: str) -> bool:
     return os.path.splitext(path)[1].lower() in picture_endings()
 
 
-def _cells(source: Records, column: str) -> Iterator[tuple[int, tuple[bytes | None, str | None]]]:
+def _cells(records: Records, column: str) -> Iterator[tuple[int, tuple[bytes | None, str | None]]]:
     row = 0
-    for block in source.blocks([column], _ROWS):
-        for cell in block[column].to_pylist():
-            yield row, parts(cell)
+    for block in records.blocks([column], _ROWS):
+        for cell in cells_of(records, block[column]):
+            yield row, cell
             row += 1
 
 
-def _no_file(source: Records, told: str, row: int, path: str | None, reason: str) -> str:
+def _no_file(records: Records, told: str, row: int, path: str | None, reason: str) -> str:
     """The line for a cell that names no file; where none of that name is there, it may be the folder that is wrong."""
-    place = f"{told} at {source.place(row)}"
+    place = f"{told} at {records.place(row)}"
+    if records.files:
+        return refusal(records.pictures / str(path), reason)
     if path is None or not path.strip():
         return refusal(place, reason)
-    line = refusal(f"{place} ({shown(source.pictures, path)})", reason)
+    line = refusal(f"{place} ({shown(records.pictures, path)})", reason)
     if os.path.isabs(path) or _ADDRESS.match(path) or _WINDOWS.match(path) or not reason.endswith(_MISSING):
         return line
-    if source.folder is not None:
-        return f"{line}; paths start at {source.folder}, as --folder (folder=) says"
+    if records.folder is not None:
+        return f"{line}; paths start at {records.folder}, as --folder (folder=) says"
     return f"{line}; where the pictures lie elsewhere, name their folder: --folder FOLDER or folder="
 
 
-def _refuse_shared(source: Records, told: str, column: str, pair: Sequence[int], users: Sequence[str]) -> None:
+def _refuse_shared(records: Records, told: str, column: str, pair: Sequence[int], users: Sequence[str]) -> None:
     """Refuse a file that two users' rows name."""
     wanted = set(pair)
-    paths = {row: path for row, (_, path) in _cells(source, column) if row in wanted}
+    paths = {row: path for row, (_, path) in _cells(records, column) if row in wanted}
+    if records.files:
+        refuse_shared(
+            *(f"{records.pictures / str(paths[row])} (user {who!r})" for row, who in zip(pair, users, strict=True))
+        )
     one, other = (
-        f"{source.place(row)} ({shown(source.pictures, str(paths[row]))}, user {user!r})"
+        f"{records.place(row)} ({shown(records.pictures, str(paths[row]))}, user {user!r})"
         for row, user in zip(pair, users, strict=True)
     )
     refuse_shared(one, f"{told} at {other}")

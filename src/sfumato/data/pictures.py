@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 import numpy as np
-from PIL import ExifTags, Image, ImageFile, ImageOps
+from PIL import Image, ImageFile, ImageOps
 
 from sfumato._check import InputError, one_of, whole
 
@@ -27,12 +27,10 @@ _ABOUT_THE_FILE = {
 }  # fmt: skip
 _NO_FILE = "is not a regular file"
 _OPENING = threading.Lock()
+_LARGEST = 1 << 30  # bytes of one file
+_NAMED = 5  # examples in a note; skipped.jsonl has them all
 OnError = Literal["refuse", "skip"]
 """What to do with a file that is not a readable picture."""
-
-
-Labels = Literal["shared", "per_user"]
-"""Whether class folders of the same name are one class for all users, or each user's own."""
 
 
 @cache
@@ -198,6 +196,16 @@ def decode(path: Path | str | BinaryIO, size: tuple[int, int] | None = None, cha
     return Picture(pixels=_fit(plain, size, channels), size=(height, width), channels=own)
 
 
+def file_bytes(path: Path) -> bytes:
+    """The content of a regular file; errors as `decode`."""
+    if (size := regular_file(path).st_size) > _LARGEST:
+        raise BadImage(f"has {size:,} bytes; 1 GiB is most")
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _bad_file(path, error) from None
+
+
 def regular_file(path: Path) -> os.stat_result:
     """The facts of a file that can be opened, which a pipe for example would block.
 
@@ -214,27 +222,6 @@ def regular_file(path: Path) -> os.stat_result:
     if not stat.S_ISREG(facts.st_mode):
         raise BadImage("is a folder" if stat.S_ISDIR(facts.st_mode) else _NO_FILE)
     return facts
-
-
-def peek(path: Path | str) -> tuple[int, int, int]:
-    """Height, width and channels that `decode` will give, from the file's header; the pixels are not decoded.
-
-    Raises:
-        BadImage: the file is missing, unreadable or no picture.
-    """
-    try:
-        with _opened(path) as image:
-            width, height = image.size
-            turned = False
-            # Pillow turns a TIFF by itself; a PNG without a note in front it would decode, to look behind the pixels.
-            if image.format != "TIFF" and (image.format != "PNG" or "exif" in image.info):
-                with contextlib.suppress(Exception):
-                    turned = image.getexif().get(ExifTags.Base.Orientation, 1) >= 5
-            grey = image.mode in ("1", "L", "LA", "La") or image.mode.startswith("I")
-    except Exception as error:  # decoders raise whatever a broken file leads them to
-        raise BadImage(_reason(error)) from None
-    channels = 1 if grey else 3
-    return (width, height, channels) if turned else (height, width, channels)
 
 
 def refuse_difference(one: tuple[Path | str, Sequence[int]], other: tuple[Path | str, Sequence[int]]) -> None:
@@ -259,6 +246,37 @@ def refuse_difference(one: tuple[Path | str, Sequence[int]], other: tuple[Path |
         kinds = ["grey" if shape[2] == 1 else "RGB" for shape in (first, second)]
         remedy = "bring all to one of the two: --channels 1 (grey) or 3 (RGB), or channels=1 or 3"
     raise InputError(f"{a} is {kinds[0]} and {b} is {kinds[1]}; {remedy}")
+
+
+def refusal(path: Path | str, reason: str) -> str:
+    """The line for a file that is not a readable picture."""
+    return f"{path} {reason}; remove it, or leave out such files with on_error=skip"
+
+
+def skip_notes(files: int, file_names: Sequence[str], users: int, user_names: Sequence[str]) -> list[str]:
+    """Lines that count and name what was left out."""
+    notes = []
+    if files:
+        notes.append(f"skipped {files:,} file{'s' * (files > 1)}: {_named(file_names, files)}")
+    if users:
+        text = f"skipped {users:,} user{'s' * (users > 1)} without readable pictures"
+        notes.append(f"{text}: {_named(user_names, users)}")
+    return notes
+
+
+def convert_notes(resized: int, converted: int, shape: Sequence[int]) -> list[str]:
+    """Lines that count what was changed to fit."""
+    notes = []
+    if resized:
+        notes.append(f"brought {resized:,} picture{'s' * (resized > 1)} to {shape[0]}×{shape[1]}")
+    if converted:
+        notes.append(f"turned {converted:,} picture{'s' * (converted > 1)} to {'grey' if shape[2] == 1 else 'RGB'}")
+    return notes
+
+
+def _named(names: Sequence[str], count: int) -> str:
+    shown = ", ".join(names[:_NAMED])
+    return shown if count <= _NAMED else f"{shown} and {count - _NAMED:,} more"
 
 
 def _opened(path: Path | str | BinaryIO) -> Image.Image:

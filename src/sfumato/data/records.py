@@ -29,6 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sfumato._check import InputError, guess
+from sfumato.data.mapped import Strings
 
 _COUNTED = ("pandas.period",)
 """Extensions whose storage counts something that the type alone says: months since 1970 would be taken for numbers."""
@@ -110,10 +111,23 @@ def is_number(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind)
 
 
+def is_picture(kind: pa.DataType) -> bool:
+    """Whether a column can hold pictures."""
+    if not pa.types.is_struct(kind):
+        return _is_bytes(kind)
+    names = {kind.field(i).name: kind.field(i).type for i in range(kind.num_fields)}
+    return set(names) <= {"bytes", "path"} and ("bytes" in names or is_text(names.get("path", pa.null())))
+
+
 def is_nested(kind: pa.DataType) -> bool:
     """Whether a column has several values in each row."""
     kind = plain_kind(kind)
     return is_list(kind) or pa.types.is_struct(kind) or pa.types.is_map(kind) or pa.types.is_union(kind)
+
+
+def _is_bytes(kind: pa.DataType) -> bool:
+    kind = plain_kind(kind)
+    return pa.types.is_binary(kind) or pa.types.is_large_binary(kind)
 
 
 def flags_as_texts(array: pa.Array) -> pa.Array:
@@ -168,8 +182,43 @@ def position(row: int) -> str:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RowClasses:
+    """What rows are labelled.
+
+    Attributes:
+        values: classes, values or attributes of all rows, [rows] or [rows, k].
+        names: of the classes 0, 1, …; None where values are no numbers of classes with names.
+        groups: of the classes, or None.
+        whole: whether a class stays that no row has, as one that was declared does.
+        found: what of the domain was found in the records (`data.domain`); None where its dtype says it.
+    """
+
+    values: np.ndarray
+    names: Sequence[str] | None
+    groups: Sequence[str] | None = None
+    whole: bool = False
+    found: tuple[str, ...] | None = ()
+
+    def of(self, rows: np.ndarray) -> tuple[np.ndarray, Sequence[str] | None, Sequence[str] | None]:
+        """Values, names and groups of some rows."""
+        values = self.values[rows]
+        if self.names is None or self.whole:
+            return values, self.names, self.groups
+        held, codes = np.unique(values, return_inverse=True)
+        names = Strings.from_list(str(self.names[place]) for place in held.tolist())
+        return (
+            codes,
+            names,
+            None if self.groups is None else Strings.from_list(str(self.groups[i]) for i in held.tolist()),
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
 class Records:
-    """A table that is open.
+    """Rows that a reader has found, in columns that are read some rows at a time, as often as is needed.
+
+    A reader of a format makes one. Readers do not decode pictures: a cell is their bytes, the path of their file, or
+    both as Hugging Face keeps them.
 
     Attributes:
         told: what messages call it.
@@ -185,6 +234,14 @@ class Records:
         metadata: what the file says beside its columns; empty where several files say different things.
         beside: the folder that the table lies in; the working directory for one in memory.
         folder: where somebody says that its pictures are; None for beside it.
+        owners: the users in their order, and which of them each row belongs to, int64 [rows]; None where a column says
+            it.
+        labelled: what rows are labelled, where no column says it.
+        files: whether each row is a file, which messages call by its path.
+        strays: files that are no rows, with the reason.
+        needs: what is missing where no row can be read, and how it should be laid out.
+        options: JSON values that must be the same when writing a store goes on after a stop.
+        channels: what pictures are converted to where no option says it; None keeps theirs.
     """
 
     told: str
@@ -198,6 +255,13 @@ class Records:
     metadata: Mapping[bytes, bytes] = field(default_factory=dict)
     beside: Path = Path()
     folder: Path | None = None
+    owners: tuple[Sequence[str], np.ndarray] | None = None
+    labelled: RowClasses | None = None
+    files: bool = False
+    strays: Sequence[tuple[str, str]] = ()
+    needs: tuple[str, str] | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    channels: int | None = None
 
     def blocks(self, columns: Sequence[str], rows: int) -> Iterator[dict[str, pa.Array]]:
         """Some columns, in blocks of at most `rows` rows, each of the type that `plain_kind` gives.
@@ -259,3 +323,35 @@ def listed(names: Sequence[str]) -> str:
     """The names of columns, for a message."""
     more = f" and {len(names) - _LOOKED_AT} more" if len(names) > _LOOKED_AT else ""
     return (", ".join(names[:_LOOKED_AT]) or "none") + more
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reader:
+    """What reads one format.
+
+    Attributes:
+        name: what messages call a source of this format.
+        recognises: whether a source (a path, or a table in memory) is of it, in view of the options that were given.
+        read: opens one, as `Records` or, where the format holds arrays, as a data set; `store` and `progress` are among
+            the options.
+        options: names of the options that are read; any other one that is given is refused.
+        parts: whether sources may be divided into train and test.
+        names_files: whether rows name all files of a folder that count.
+    """
+
+    name: str
+    recognises: Callable[[Any, Mapping[str, Any]], bool]
+    read: Callable[[Any, Mapping[str, Any]], Any]
+    options: frozenset[str] = frozenset()
+    parts: bool = False
+    names_files: bool = False
+
+
+def some(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
+    """Those of the options that were given."""
+    return {name: options[name] for name in names if name in options}
+
+
+COLUMNS = frozenset({"user", "input", "label", "label_names", "folder", "tokenize"})
+PICTURES = frozenset({"size", "channels", "on_error"})
+"""Options of tables, and of what has pictures: `data.gather` reads them for every reader that names them."""

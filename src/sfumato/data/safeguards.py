@@ -40,6 +40,7 @@ Values that are written in several ways, or look like a missing one: each counts
 []
 """
 
+import hashlib
 import os
 import re
 import unicodedata
@@ -277,7 +278,12 @@ class Files:
     """
 
     def __init__(self) -> None:
-        self._keys, self._owners = array("Q"), array("q")
+        self._keys, self._owners, self._looks = array("Q"), array("q"), hashlib.sha256()
+
+    @property
+    def digest(self) -> str:
+        """SHA-256 of size, times and inode of all files in their order, which a change of one changes."""
+        return self._looks.hexdigest()
 
     def add(self, facts: os.stat_result, owner: int = 0) -> None:
         """Add a file.
@@ -287,6 +293,8 @@ class Files:
             owner: whose it is.
         """
         self._keys.extend((facts.st_dev, facts.st_ino))
+        looks = facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_dev, facts.st_ino
+        self._looks.update(b"%d %d %d %d %d;" % looks)
         self._owners.append(owner)
 
     def repeats(self) -> "Repeats | None":

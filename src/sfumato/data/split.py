@@ -60,6 +60,7 @@ import numpy as np
 
 from sfumato._check import InputError, between, whole
 from sfumato._random import RandomSource
+from sfumato.data.digest import row_digest
 from sfumato.data.examples import ExampleDataset
 from sfumato.data.mapped import encoded
 from sfumato.data.users import UserDataset
@@ -366,7 +367,7 @@ def split_examples(
     Raises:
         InputError: a share is out of range, an example is in two parts, or nothing is left to train on.
     """
-    names = names_of(dataset) if by_names else None
+    names = dataset.example_names if by_names else None
     division = divide(len(dataset), names, "example", test=test, validation=validation, seed=seed)
     train, validation_part, test_part = (
         replace(view, assumptions=(*view.assumptions, *division.assumptions))
@@ -381,10 +382,8 @@ def order_of_content(dataset: ExampleDataset) -> np.ndarray | None:
     In one folder a class, order and names tell the label. This order follows from the pictures; only exact copies of
     one picture keep theirs.
     """
-    digests = getattr(dataset.inputs[0], "digests", None)
-    return None if digests is None else np.lexsort(np.asarray(digests).T[::-1])
-
-
-def names_of(dataset: ExampleDataset) -> Sequence[str] | None:
-    """The examples' own names, where their inputs have some, as pictures in a folder do; else None."""
-    return getattr(dataset.inputs[0], "names", None)
+    if dataset.example_names is None:
+        return None
+    rows = dataset.inputs[0]
+    content = b"".join(row_digest(rows[place : place + 1][0]) for place in range(len(dataset)))
+    return np.lexsort(np.frombuffer(content, np.uint8).reshape(-1, 32).T[::-1])

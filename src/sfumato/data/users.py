@@ -87,6 +87,7 @@ class UserDataset:
         item_names: the public names of the numbers in column 0 of inputs [examples, columns], such as those of films;
             or None.
         places: int64 [examples], where each row of the whole stood in what was read; None where they are as they were.
+        example_names: the names of the rows of the whole, such as the paths of their pictures; or None.
     """
 
     inputs: UserRows
@@ -105,6 +106,7 @@ class UserDataset:
     contents: Callable[[], str] | None = None
     item_names: Sequence[str] | None = None
     places: np.ndarray | None = None
+    example_names: Sequence[str] | None = None
 
     def __post_init__(self) -> None:
         if isinstance(self.inputs, np.ndarray) and self.inputs.flags.writeable:
@@ -261,6 +263,17 @@ class UserDataset:
         empty = np.empty((0, *self.input_shape), self.dtype)
         return np.concatenate(parts) if parts else empty, labels, sizes
 
+    def rows(self) -> np.ndarray:
+        """The rows of the whole that this view has, int64 [examples], user by user."""
+        first, last = np.asarray(self.offsets[:-1]), np.asarray(self.offsets[1:])
+        if self.chosen is not None:
+            first, last = first[self.chosen], last[self.chosen]
+        counts = last - first
+        rows = np.arange(int(counts.sum())) + np.repeat(first - (np.cumsum(counts) - counts), counts)
+        if self.class_map is None:
+            return rows
+        return rows[self.class_map[np.asarray(self.labels[rows], np.int64)] >= 0]
+
     def subset(self, users: Sequence[int] | np.ndarray) -> "UserDataset":
         """A view of some users, in the given order; classes keep their numbers, nothing is copied.
 
@@ -402,6 +415,7 @@ class UserDataset:
             notes=(),
             contents=None,
             places=None,
+            example_names=None,
         )
 
     def fingerprint(self) -> str:

@@ -279,7 +279,7 @@ class PrivateVocabulary:
         both costs add up (`sfumato ledger merge`).
 
         Args:
-            path: as for `sfumato.data.text_users`.
+            path: as for `sfumato.data.open_users`.
             out: a new folder for plan, ledger, statement and the words in `vocabulary.txt`; None keeps them in memory.
             user, input: as there.
 

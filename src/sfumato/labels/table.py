@@ -123,8 +123,8 @@ class ClassCoding:
     def numbers(self, cells: pa.Array, told: str, start: int) -> np.ndarray:
         import pyarrow.compute as pc
 
-        from sfumato.data.tables.columns import refuse_missing
-        from sfumato.data.tables.source import listed
+        from sfumato.data.columns import refuse_missing
+        from sfumato.data.records import listed
 
         refuse_missing(cells, told, start)
         found = pc.index_in(cells.cast(self._known.type), value_set=self._known)  # pyright: ignore[reportAttributeAccessIssue]
@@ -152,7 +152,7 @@ class GridCoding:
         self._low, self._step, self._most = low, (high - low) / (count - 1), count - 1
 
     def numbers(self, cells: pa.Array, told: str, start: int) -> np.ndarray:
-        from sfumato.data.tables.columns import refuse_missing
+        from sfumato.data.columns import refuse_missing
 
         refuse_missing(cells, told, start)
         try:
@@ -645,7 +645,7 @@ class TableWork:
 
     def take(self, cells: Cells, start: int) -> tuple[np.ndarray, np.ndarray | None]:
         """Labels and groups of some rows, int64."""
-        from sfumato.data.tables.columns import refuse_missing
+        from sfumato.data.columns import refuse_missing
 
         labels = self.coding.numbers(cells[self.settings.label], self.told, start)
         if self.clusters is not None:
@@ -717,7 +717,7 @@ class TableWork:
 
 def _classes_in(file: LabelFile, label: str, told: str) -> tuple[str, ...]:
     """The values that labels have, in order."""
-    from sfumato.data.tables.columns import refuse_missing
+    from sfumato.data.columns import refuse_missing
 
     seen: set[str] = set()
     start = 0

@@ -44,7 +44,7 @@ What it is by default are the networks of the federated text tasks: for words, e
 it. No layer couples examples.
 
 Two parts can be a user's own, for training that leaves them with the user (`local_parameters`): vectors of words
-outside of the vocabulary, whose ids stand behind all others (`sfumato.data.text_users`), and a vector of the user that
+outside of the vocabulary, whose ids stand behind all others (`sfumato.data.open_users`), and a vector of the user that
 every step reads beside its token.
 
 While several clients are mapped over (`torch.func.vmap`), the recurrence is computed here, step by step: torch's own

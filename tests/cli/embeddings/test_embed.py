@@ -36,7 +36,7 @@ def test_the_file_holds_what_the_model_says(sfumato, people: Path, finished: Pat
     vectors = np.array(table["embedding"].to_pylist(), np.float32)
     about = json.loads((finished / "plan.json").read_text())["about"]
     model = rebuild(about, finished / "model.safetensors")
-    expected = np.concatenate([rows for _, _, rows in embed(model, data.load(people))])
+    expected = np.concatenate([rows for _, _, rows in embed(model, data.open_users(people))])
     np.testing.assert_allclose(vectors, expected, atol=1e-6)
 
 

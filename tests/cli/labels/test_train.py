@@ -86,7 +86,7 @@ def test_nothing_that_only_the_labels_tell_is_told(sfumato, files, tmp_path):
 
 
 def _library(files: Path, **fields):
-    parts = data.load_examples(files / "points.npz"), data.load_examples(files / "points.npz", "test")
+    parts = data.open_examples(files / "points.npz"), data.open_examples(files / "points.npz", "test")
     generator = _first_weights()
     model = classifier("lenet300_100", 3, ((2,),), generator=generator)
     plan = LPMST(epsilon=3.0, epochs=3, batch_size=32, stages=(0.6, 0.4), seed=3, **fields)

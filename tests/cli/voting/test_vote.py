@@ -69,7 +69,7 @@ def test_a_vote_leaves_every_file_and_tells_answers_and_statement(sfumato, files
 
 
 def test_the_command_line_votes_as_the_library_does(files: Path, voted: Path):
-    agents, pool = data.load(files / "agents.npz"), data.load_examples(files / "pool.npz")
+    agents, pool = data.open_users(files / "agents.npz"), data.open_examples(files / "pool.npz")
     plan = KNNDPFL(queries=20, neighbours=3, noise_std=1.0, student_epochs=10, seed=3)
     result = plan.fit(agents, pool, "pixels")
     rows = list(csv.DictReader((voted / "answers.csv").open()))

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato._check import InputError
-from sfumato.data import ehr_from_events, ehr_from_tables, ratings
+from sfumato.data import ehr_from_events, ehr_from_tables, open_users
 from slow import by_profile
 
 DAYS = st.dates(datetime.date(1990, 1, 1), datetime.date(2100, 1, 1))
@@ -93,7 +93,7 @@ def test_a_date_that_stands_for_a_missing_one_is_refused_at_either_end(read: Cal
         read(times)
     films = _visits(times).assign(film=[1, 2, 1, 2])
     with pytest.raises(InputError, match=rf"the time at .* is {day} 00:00:00, {end}"):
-        ratings(films, user="who", item="film", value="bili", time="when")
+        open_users(films, user="who", item="film", value="bili", time="when")
 
 
 @pytest.mark.parametrize("unit", ["s", "ms", "us", "ns"])
@@ -112,4 +112,4 @@ def test_durations_and_times_of_day_are_no_times():
         with pytest.raises(InputError, match=r"the time 'when' must be numbers or dates, got .*; write it as a number"):
             _tables(column)
         with pytest.raises(InputError, match=r"the times must be numbers or dates, got .*; write it as a number"):
-            ratings(_visits(column).assign(film=[1, 2, 1, 2]), user="who", item="film", value="bili", time="when")
+            open_users(_visits(column).assign(film=[1, 2, 1, 2]), user="who", item="film", value="bili", time="when")

@@ -10,11 +10,9 @@ from sfumato.data import (
     ExampleDataset,
     examples_from_arrays,
     from_arrays,
-    load_examples,
     open_examples,
     read_schema,
     split_examples,
-    table,
     write_examples,
 )
 from sfumato.data.domain import COUNT
@@ -121,10 +119,10 @@ def test_arrays_in_files_are_read_by_their_type(tmp_path: Path, container: str) 
         folder.mkdir()
         if container == "npz":
             np.savez(folder / "a.npz", x=INPUTS, y=targets)
-            return load_examples(folder / "a.npz", **options)
+            return open_examples(folder / "a.npz", **options)
         np.save(folder / "x.npy", INPUTS)
         np.save(folder / "y.npy", targets)
-        return load_examples(folder, **options)
+        return open_examples(folder, **options)
 
     assert read(whole).num_classes == 4
     assert read(whole, classes=False).num_classes is None
@@ -144,14 +142,16 @@ DROP = {"visits": "drop", "price": "drop", "weight": "drop"}
 
 def test_a_table_predicts_numbers_or_counts_as_its_schema_says(tmp_path: Path) -> None:
     file = rows(tmp_path / "t.csv", "10,3,-2.5,1e6", "50,0,1e30,0.25")
-    price = table(file, {**AGE, **DROP, "price": {"kind": "target"}})
+    price = open_examples(file, schema={**AGE, **DROP, "price": {"kind": "target"}})
     assert same(price.targets, np.array([-2.5, 1e30], np.float32))
     assert price.num_classes is None
     assert not any("class" in line for line in price.assumptions)
-    both = table(file, {**AGE, **DROP, "price": {"kind": "target"}, "weight": {"kind": "target"}}, store=tmp_path / "s")
+    both = open_examples(
+        file, schema={**AGE, **DROP, "price": {"kind": "target"}, "weight": {"kind": "target"}}, store=tmp_path / "s"
+    )
     assert same(both.targets, np.array([[-2.5, 1e6], [1e30, 0.25]], np.float32))
     assert same(open_examples(tmp_path / "s").targets, both.targets)
-    visits = table(file, {**AGE, **DROP, "visits": {"kind": "count"}})
+    visits = open_examples(file, schema={**AGE, **DROP, "visits": {"kind": "count"}})
     assert same(visits.targets, np.array([3, 0]))
     assert visits.num_classes is None
 
@@ -163,7 +163,10 @@ def test_parquet_has_the_targets_of_the_csv(tmp_path: Path) -> None:
     file = rows(tmp_path / "t.csv", "10,3,-2.5,1", "50,0,0.1,2")
     for column, kind in (("price", "target"), ("visits", "count")):
         schema = {**AGE, **DROP, column: {"kind": kind}}
-        assert table(tmp_path / "t.parquet", schema).fingerprint() == table(file, schema).fingerprint()
+        assert (
+            open_examples(tmp_path / "t.parquet", schema=schema).fingerprint()
+            == open_examples(file, schema=schema).fingerprint()
+        )
 
 
 @pytest.mark.parametrize(
@@ -181,7 +184,7 @@ def test_parquet_has_the_targets_of_the_csv(tmp_path: Path) -> None:
 def test_a_target_that_is_none_names_its_row(tmp_path: Path, kind: str, line: str, message: str) -> None:
     file = rows(tmp_path / "t.csv", "10,3,2,1", line)
     with pytest.raises(InputError, match=message) as caught:
-        table(file, {**AGE, **DROP, "price": {"kind": kind}})
+        open_examples(file, schema={**AGE, **DROP, "price": {"kind": kind}})
     assert "\n" not in str(caught.value)
 
 

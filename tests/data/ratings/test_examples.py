@@ -5,13 +5,7 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.data import (
-    examples_from_ratings,
-    from_arrays,
-    load_examples,
-    ratings,
-    split_users,
-)
+from sfumato.data import examples_from_ratings, from_arrays, open_examples, open_users, split_users
 from sfumato.labels import LPMST, RROnBins
 from sfumato.models import matrix_factorization
 from sfumato.training.supervised import Supervised, measure
@@ -34,7 +28,7 @@ def folder(tmp_path):
 
 
 def test_every_rating_is_an_example_of_item_and_user(folder):
-    people = ratings(folder)
+    people = open_users(folder)
     data = examples_from_ratings(people)
     (inputs,), values = data.examples(np.arange(len(data)))
     rows = [(item, user, value) for user in range(60) for (item,), value in zip(*people.examples(user), strict=True)]
@@ -45,7 +39,7 @@ def test_every_rating_is_an_example_of_item_and_user(folder):
 
 
 def test_people_keep_their_numbers_in_a_part(folder):
-    people = split_users(ratings(folder), test=0.5).test
+    people = split_users(open_users(folder), test=0.5).test
     part = examples_from_ratings(people)
     assert part.vocabulary_sizes == (20, 60)
     assert len(part) == sum(len(people.examples(user)[1]) for user in range(len(people)))
@@ -64,7 +58,7 @@ def test_values_become_the_nearest_class_and_the_upper_one_of_two():
 
 
 def test_the_one_door_opens_them_as_numbers_or_classes(folder):
-    numbers, stars = load_examples(folder), load_examples(folder / "ratings.csv", label_values=["1", "2.5", "4"])
+    numbers, stars = open_examples(folder), open_examples(folder / "ratings.csv", rating_classes=["1", "2.5", "4"])
     assert (numbers.num_classes, stars.num_classes) == (None, 3)
     assert sorted(set(stars.targets.tolist())) == [0, 2]
     assert np.array_equal(numbers.inputs[0], stars.inputs[0])
@@ -73,7 +67,7 @@ def test_the_one_door_opens_them_as_numbers_or_classes(folder):
 @pytest.mark.parametrize("classes", [[1], [2, 1], [1, 1], [1, float("inf")], ["one", "two"], []])
 def test_classes_that_are_no_ascending_numbers_are_refused_in_one_line(classes, folder):
     with pytest.raises(InputError, match="classes of ratings must be") as refusal:
-        load_examples(folder, label_values=classes)
+        open_examples(folder, rating_classes=classes)
     assert "\n" not in str(refusal.value)
 
 
@@ -90,12 +84,12 @@ def test_bad_rows_are_refused_in_one_line_that_names_them(line, told, folder):
     path = folder / "ratings.csv"
     path.write_text(path.read_text() + line + "\n")
     with pytest.raises(InputError, match=told) as refusal:
-        load_examples(path)
+        open_examples(path)
     assert "\n" not in str(refusal.value)
 
 
 def test_a_model_of_both_ids_learns_whose_taste_it_is(folder):
-    data = load_examples(folder)
+    data = open_examples(folder)
     items, users = data.vocabulary_sizes
     start = matrix_factorization(items, users=users, factors=4, biases=True, offset=3.0)
     settings = Supervised(epochs=60, batch_size=64, learning_rate=0.05, optimizer="adam", loss="squared")
@@ -105,7 +99,7 @@ def test_a_model_of_both_ids_learns_whose_taste_it_is(folder):
 
 
 def test_stages_and_bins_take_ratings(folder):
-    numbers, stars = load_examples(folder), load_examples(folder, label_values=STARS)
+    numbers, stars = open_examples(folder), open_examples(folder, rating_classes=STARS)
     items, users = numbers.vocabulary_sizes
     steps = {"epochs": 2, "batch_size": 64, "seed": 0}
     model = matrix_factorization(items, users=users, factors=4, biases=True, classes=5)

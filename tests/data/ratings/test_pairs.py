@@ -3,7 +3,7 @@
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data.ratings import pairs
+from sfumato.data.readers.ratings import pairs
 
 WHO = {"user": "user", "item": "item", "users": ["al", "bo"], "items": ["x", "y", "z"]}
 

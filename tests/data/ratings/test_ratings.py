@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sfumato._check import InputError
-from sfumato.data import UserDataset, open_store, ratings, split_users, with_user_column, write_store
+from sfumato.data import UserDataset, open_users, split_users, with_user_column, write_store
 from sfumato.data.domain import ITEMS
 from slow import by_profile
 
@@ -66,12 +66,12 @@ def test_every_release_of_movielens_gives_the_same_ratings(kind: str, packed: bo
         with zipfile.ZipFile(place, "w") as archive:
             for file in folder.iterdir():
                 archive.write(file, f"ml/{file.name}")
-    data = ratings(place)
+    data = open_users(place)
     assert _told(data) == EXPECTED
     assert repr(data) == "UserDataset(2 users, 5 values of 3 items)"
     assert data.dtype == np.int64
     if not packed:
-        assert _told(ratings(next(folder.iterdir()))) == EXPECTED
+        assert _told(open_users(next(folder.iterdir()))) == EXPECTED
 
 
 @pytest.mark.parametrize("kind", ["csv", "tsv", "csv.gz", "parquet", "jsonl", "table"])
@@ -88,32 +88,32 @@ def test_every_kind_of_table_gives_the_same_ratings(kind: str, tmp_path: Path) -
             text = "\n".join("\t,"[kind != "tsv"].join(map(str, row)) for row in [COLUMNS.values(), *ROWS])
             path.write_bytes(gzip.compress(text.encode()) if kind == "csv.gz" else text.encode())
         source = path
-    assert _told(ratings(source, **COLUMNS)) == EXPECTED
+    assert _told(open_users(source, **COLUMNS)) == EXPECTED
 
 
 @settings(deadline=None, max_examples=by_profile(30), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.permutations(range(len(ROWS))))
 def test_the_order_in_the_file_does_not_matter_where_times_differ(tmp_path: Path, order: list[int]) -> None:
     file = _csv(tmp_path / "r.csv", [ROWS[place] for place in order])
-    assert _told(ratings(file)) == EXPECTED
-    assert ratings(file).fingerprint() == ratings(_csv(tmp_path / "first.csv")).fingerprint()
+    assert _told(open_users(file)) == EXPECTED
+    assert open_users(file).fingerprint() == open_users(_csv(tmp_path / "first.csv")).fingerprint()
 
 
 def test_without_times_records_keep_the_order_of_the_file(tmp_path: Path) -> None:
     file = _csv(tmp_path / "r.csv", [row[:3] for row in ROWS], "userId,movieId,rating")
-    assert _told(ratings(file)) == {"2": [("50", 3.5), ("7", 5.0), ("110", 0.5)], "10": [("7", 1.0), ("50", 4.0)]}
+    assert _told(open_users(file)) == {"2": [("50", 3.5), ("7", 5.0), ("110", 0.5)], "10": [("7", 1.0), ("50", 4.0)]}
     tied = _csv(tmp_path / "tied.csv", [(*row[:3], 9) for row in ROWS])
-    assert _told(ratings(tied)) == _told(ratings(file))
+    assert _told(open_users(tied)) == _told(open_users(file))
 
 
 def test_dates_order_as_times_do(tmp_path: Path) -> None:
     file = _csv(tmp_path / "r.csv", [(*row[:3], f"2026-01-{row[3]:02}") for row in ROWS])
-    assert _told(ratings(file)) == EXPECTED
+    assert _told(open_users(file)) == EXPECTED
 
 
 def test_users_and_items_that_are_no_numbers_are_in_the_order_of_text(tmp_path: Path) -> None:
     file = _csv(tmp_path / "r.csv", [("b", "10", 1, 1), ("a", "x9", 2, 1), ("007", "9", 3, 1)])
-    data = ratings(file)
+    data = open_users(file)
     assert list(data.user_ids) == ["007", "a", "b"]
     assert list(data.item_names or ()) == ["10", "9", "x9"]
 
@@ -121,48 +121,48 @@ def test_users_and_items_that_are_no_numbers_are_in_the_order_of_text(tmp_path: 
 def test_the_catalogue_beside_the_ratings_numbers_the_items(tmp_path: Path) -> None:
     folder = _write("csv", tmp_path / "ml")
     (folder / "movies.csv").write_text('movieId,title,genres\n7,"Brazil, again (1985)",Drama\n9,Heat,\n50,A,\n110,B,\n')
-    data = ratings(folder)
+    data = open_users(folder)
     assert list(data.item_names or ()) == ["7", "9", "50", "110"]
     assert _told(data) == EXPECTED
     assert data.assumptions == (
         "The item catalogue movies.csv beside the ratings (4 items) is assumed to be public: chosen without looking "
         "at who rated what.",
     )
-    assert (data.found, ratings(_write("csv", tmp_path / "other")).found) == ((), (ITEMS,))
+    assert (data.found, open_users(_write("csv", tmp_path / "other")).found) == ((), (ITEMS,))
 
 
 @pytest.mark.parametrize(("name", "line"), [("movies.dat", "{}::Amélie::Drama"), ("u.item", "{}|Amélie|01-Jan-1995||")])
 def test_old_catalogues_of_films_are_read(name: str, line: str, tmp_path: Path) -> None:
     folder = _write("dat" if name.endswith("dat") else "data", tmp_path / "ml")
     (folder / name).write_bytes("\n".join(line.format(item) for item in (110, 50, 7, 3)).encode("latin-1"))
-    assert list(ratings(folder).item_names or ()) == ["110", "50", "7", "3"]
-    assert _told(ratings(folder)) == EXPECTED
+    assert list(open_users(folder).item_names or ()) == ["110", "50", "7", "3"]
+    assert _told(open_users(folder)) == EXPECTED
 
 
 def test_a_given_catalogue_refuses_or_skips_what_it_does_not_have(tmp_path: Path) -> None:
     file = _csv(tmp_path / "r.csv")
     (tmp_path / "items.txt").write_text("50\n110\n")
     with pytest.raises(InputError, match=r"r.csv line 3 rates the item '7', which items.txt does not have"):
-        ratings(file, items=tmp_path / "items.txt")
-    data = ratings(file, items=[50, 110], on_unknown="skip")
+        open_users(file, items=tmp_path / "items.txt")
+    data = open_users(file, items=[50, 110], on_unknown="skip")
     assert _told(data) == {"2": [("110", 0.5), ("50", 3.5)], "10": [("50", 4.0)]}
     assert "2 ratings of items that the item catalogue does not have were left out" in data.notes
-    only = ratings(file, items=["110"], on_unknown="skip")
+    only = open_users(file, items=["110"], on_unknown="skip")
     assert list(only.user_ids) == ["2"]
     assert any("1 users without a rating of a known item" in note for note in only.notes)
     with pytest.raises(InputError, match="no rating is of an item"):
-        ratings(file, items=["x"], on_unknown="skip")
+        open_users(file, items=["x"], on_unknown="skip")
     with pytest.raises(InputError, match="'50' twice"):
-        ratings(file, items=[50, "50"])
+        open_users(file, items=[50, "50"])
     with pytest.raises(InputError, match="no file of items"):
-        ratings(file, items=tmp_path / "none.txt")
+        open_users(file, items=tmp_path / "none.txt")
 
 
 def test_a_pair_that_is_there_twice_is_refused_or_made_one(tmp_path: Path) -> None:
     file = _csv(tmp_path / "r.csv", [*ROWS, (2, 50, 1.5, 1)])
     with pytest.raises(InputError, match=r"the user '2' has two ratings of the item '50', at .*line 7 and .*line 2"):
-        ratings(file)
-    last, mean = ratings(file, duplicates="last"), ratings(file, duplicates="mean")
+        open_users(file)
+    last, mean = open_users(file, duplicates="last"), open_users(file, duplicates="mean")
     assert _told(last)["2"] == [("7", 5.0), ("110", 0.5), ("50", 3.5)]
     assert _told(mean)["2"] == [("7", 5.0), ("110", 0.5), ("50", 2.5)]
     assert _told(mean)["10"] == EXPECTED["10"]
@@ -172,11 +172,11 @@ def test_a_pair_that_is_there_twice_is_refused_or_made_one(tmp_path: Path) -> No
 def test_a_user_of_several_files_is_one_person(tmp_path: Path) -> None:
     files = [_csv(tmp_path / "r-1.csv", ROWS[:2]), _csv(tmp_path / "r-2.csv", ROWS[2:])]
     for source in (files, str(tmp_path / "r-*.csv")):
-        data = ratings(source)
+        data = open_users(source)
         assert _told(data) == EXPECTED
         assert "2 users are in several of the 2 files: each is one person" in data.notes
     with pytest.raises(InputError, match=r"r-2.csv line 3"):
-        ratings([*files[:1], _csv(tmp_path / "r-2.csv", [*ROWS[2:3], (2, 7, "x", 1)])])
+        open_users([*files[:1], _csv(tmp_path / "r-2.csv", [*ROWS[2:3], (2, 7, "x", 1)])])
 
 
 @pytest.mark.parametrize(
@@ -201,48 +201,49 @@ def test_a_user_of_several_files_is_one_person(tmp_path: Path) -> None:
 )
 def test_bad_input_is_refused_in_one_line_with_its_place(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text(text)
+    named = {} if text.startswith((HEADER, "1::")) else {"item": "movieId"}
     with pytest.raises(InputError, match=message) as refusal:
-        ratings(tmp_path / "r.csv", low=0.5, high=5)
+        open_users(tmp_path / "r.csv", value_range=(0.5, 5), **named)
     assert "\n" not in str(refusal.value)
 
 
 def test_a_bad_value_of_a_table_is_named_by_its_position() -> None:
     table = _table().set_column(2, "stars", pa.array([1.0, 2.0, None, 4.0, 5.0]))
     with pytest.raises(InputError, match="the value None at the table position 2 is not a finite number"):
-        ratings(table, **COLUMNS)
+        open_users(table, **COLUMNS)
     with pytest.raises(InputError, match=r"has no column 'star' for value='star'.*did you mean stars"):
-        ratings(_table(), **(COLUMNS | {"value": "star"}))
+        open_users(_table(), **(COLUMNS | {"value": "star"}))
     with pytest.raises(InputError, match="columns of their own"):
-        ratings(_table(), **(COLUMNS | {"value": "day"}))
+        open_users(_table(), **(COLUMNS | {"value": "day"}))
 
 
-@pytest.mark.parametrize("options", [{"low": 5, "high": 1}, {"duplicates": "first"}, {"on_unknown": "keep"}])
+@pytest.mark.parametrize("options", [{"value_range": (5, 1)}, {"duplicates": "first"}, {"on_unknown": "keep"}])
 def test_an_option_that_does_not_exist_is_refused(options: dict) -> None:
     with pytest.raises(InputError):
-        ratings(_table(), **COLUMNS, **options)
+        open_users(_table(), **COLUMNS, **options)
 
 
 def test_what_is_no_release_of_movielens_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.zip").write_bytes(b"no zip")
     with pytest.raises(InputError, match="cannot be read as a zip file"):
-        ratings(tmp_path / "x.zip")
+        open_users(tmp_path / "x.zip")
     with zipfile.ZipFile(tmp_path / "y.zip", "w") as archive:
         archive.writestr("a.txt", "b")
-    for source, told in ((tmp_path / "y.zip", "has no ratings.csv"), (tmp_path, "has no ratings.csv")):
+    for source, told in ((tmp_path / "y.zip", "has no ratings.csv"), (tmp_path, "is none of")):
         with pytest.raises(InputError, match=told):
-            ratings(source)
+            open_users(source)
     with pytest.raises(InputError, match="there is nothing at"):
-        ratings(tmp_path / "nothing.csv")
+        open_users(tmp_path / "nothing.csv")
 
 
 def test_names_that_look_alike_are_noted(tmp_path: Path) -> None:
-    data = ratings(_csv(tmp_path / "r.csv", [("Ann", 1, 1, 1), ("ann", 1, 1, 1)]))
+    data = open_users(_csv(tmp_path / "r.csv", [("Ann", 1, 1, 1), ("ann", 1, 1, 1)]))
     assert "2 of 2 users have names that differ only in case" in data.notes[0]
 
 
 def test_a_user_keeps_its_number_in_every_part(tmp_path: Path) -> None:
     rows = [(user, item, 1, 1) for user in range(40) for item in (3, 4)]
-    data = with_user_column(ratings(_csv(tmp_path / "r.csv", rows)))
+    data = with_user_column(open_users(_csv(tmp_path / "r.csv", rows)))
     assert data.input_shape == (2,)
     for part in split_users(data, test=0.4):
         for place, name in enumerate(part.user_ids):
@@ -250,9 +251,9 @@ def test_a_user_keeps_its_number_in_every_part(tmp_path: Path) -> None:
 
 
 def test_ratings_in_a_store_are_the_same(tmp_path: Path) -> None:
-    data = ratings(_csv(tmp_path / "r.csv"), items=[7, 50, 110, 3])
+    data = open_users(_csv(tmp_path / "r.csv"), items=[7, 50, 110, 3])
     write_store(data, tmp_path / "store")
-    opened = open_store(tmp_path / "store")
+    opened = open_users(tmp_path / "store")
     assert _told(opened) == EXPECTED
     assert opened.assumptions == data.assumptions
     assert with_user_column(opened).examples(1)[0].tolist() == [[0, 1], [1, 1]]

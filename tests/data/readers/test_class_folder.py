@@ -8,12 +8,7 @@ import pytest
 from PIL import Image
 
 from sfumato._check import InputError
-from sfumato.data import (
-    class_folder,
-    load_examples,
-    pack,
-    write_examples,
-)
+from sfumato.data import open_examples, open_users, write_examples
 from sfumato.data.domain import NAMES
 
 
@@ -28,7 +23,7 @@ def animals(tmp_path: Path, picture, save) -> Path:
 
 
 def test_a_folder_is_a_class_and_pictures_are_decoded_on_demand(animals: Path) -> None:
-    data = class_folder(animals)
+    data = open_examples(animals)
     assert list(data.label_names or ()) == ["cat", "dog", "eel"]
     assert data.targets.tolist() == [0] * 2 + [1] * 3 + [2] * 4
     assert data.found == (NAMES,)
@@ -36,7 +31,9 @@ def test_a_folder_is_a_class_and_pictures_are_decoded_on_demand(animals: Path) -
         np.testing.assert_array_equal(data.examples([3])[0][0][0], np.asarray(image))
     written = write_examples(data.subset([8, 0]), animals.parent / "packed")
     np.testing.assert_array_equal(written.examples([0])[0][0], data.examples([8])[0][0])
-    stored = load_examples(pack(animals, animals.parent / "store", 8, 1) and animals.parent / "store")
+    stored = open_examples(
+        open_users(animals, store=animals.parent / "store", size=8, channels=1) and animals.parent / "store"
+    )
     assert stored.input_shapes == ((8, 8, 1),)
     assert stored.targets.tolist() == data.targets.tolist()
 
@@ -44,7 +41,7 @@ def test_a_folder_is_a_class_and_pictures_are_decoded_on_demand(animals: Path) -
 def test_decoded_pictures_do_not_fill_the_memory(tmp_path: Path, picture, save) -> None:
     for n in range(60):
         save(tmp_path / "a" / f"{n}.png", picture(n, 64, 64, 3))
-    data = class_folder(tmp_path, cache_bytes=4 * 64 * 64 * 3)
+    data = open_examples(tmp_path)
     data.examples([0])
     tracemalloc.start()
     for place in range(60):
@@ -59,36 +56,36 @@ def test_test_pictures_get_the_numbers_of_the_training_classes(animals: Path, tm
     root.mkdir()
     animals.rename(root / "train")
     save(root / "test" / "eel" / "0.jpg", picture(1, 20, 16, 3))
-    assert load_examples(root).num_classes == 3
-    test = load_examples(root, "test")
+    assert open_examples(root).num_classes == 3
+    test = open_examples(root, "test")
     assert test.targets.tolist() == [2]
     assert list(test.label_names or ()) == ["cat", "dog", "eel"]
     save(root / "test" / "fox" / "0.jpg", picture(1, 20, 16, 3))
     with pytest.raises(InputError, match="class 'fox' is none of train"):
-        load_examples(root, "test")
+        open_examples(root, "test")
 
 
 def test_bad_folders_are_refused_in_one_line(animals: Path, picture, save) -> None:
     with pytest.raises(InputError, match="not divided into train and test"):
-        class_folder(animals, "test")
+        open_examples(animals, "test")
     with pytest.raises(InputError, match="class 'eel' is none of the declared"):
-        class_folder(animals, label_names=["cat", "dog"])
-    assert class_folder(animals, label_names=["eel", "dog", "cat"]).assumptions == ()
+        open_examples(animals, label_names=["cat", "dog"])
+    assert open_examples(animals, label_names=["eel", "dog", "cat"]).assumptions == ()
     save(animals / "cat" / "z.png", picture(1, 9, 16, 3))
     with pytest.raises(InputError, match=r"0\.jpg is 20×16 and .*z\.png is 9×16; .*--size 20 16"):
-        class_folder(animals)
-    assert class_folder(animals, size=8).input_shapes == ((8, 8, 3),)
+        open_examples(animals)
+    assert open_examples(animals, size=8).input_shapes == ((8, 8, 3),)
     save(animals / "cat" / "z.png", picture(1, 20, 16, 1))
     with pytest.raises(InputError, match=r"is RGB and .* is grey; .*--channels"):
-        class_folder(animals)
+        open_examples(animals)
     (animals / "cat" / "z.png").write_bytes(b"no picture")
     with pytest.raises(InputError, match=r"z\.png is not a picture"):
-        class_folder(animals)
-    assert "z.png" in class_folder(animals, on_error="skip").notes[0]
+        open_examples(animals)
+    assert "z.png" in open_examples(animals, on_error="skip").notes[0]
     save(animals / "cat" / "deep" / "a.png", picture(1))
     with pytest.raises(InputError, match="both beside and in class folders"):
-        class_folder(animals)
+        open_examples(animals)
     with pytest.raises(InputError, match="no classes: it has no folders"):
-        class_folder(animals / "dog")
-    with pytest.raises(InputError, match="there is no folder"):
-        class_folder(animals / "none")
+        open_examples(animals / "dog")
+    with pytest.raises(InputError, match="there is nothing at"):
+        open_examples(animals / "none")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data import UserDataset, emnist_leaf, emnist_tff, open_store
+from sfumato.data import UserDataset, open_users
 
 Parts = dict[str, tuple[np.ndarray, np.ndarray]]
 
@@ -61,28 +61,28 @@ def _check(dataset: UserDataset) -> None:
 
 
 def test_both_formats_merge_the_parts_of_a_writer(tff: Path, leaf: Path) -> None:
-    _check(emnist_tff(tff))
-    _check(emnist_leaf(leaf))
-    _check(emnist_leaf([*sorted(leaf.glob("train/*.json")), *sorted(leaf.glob("test/*.json"))]))
+    _check(open_users(tff))
+    _check(open_users(leaf))
+    _check(open_users([*sorted(leaf.glob("train/*.json")), *sorted(leaf.glob("test/*.json"))]))
 
 
 def test_both_formats_go_to_a_store_writer_by_writer(tff: Path, leaf: Path, tmp_path: Path) -> None:
     calls: list[tuple[int, int]] = []
-    _check(emnist_tff(tff, store=tmp_path / "a", progress=lambda *c: calls.append(c)))
-    _check(emnist_leaf(leaf, store=tmp_path / "b"))
-    _check(open_store(tmp_path / "a", verify=True))
+    _check(open_users(tff, store=tmp_path / "a", progress=lambda *c: calls.append(c)))
+    _check(open_users(leaf, store=tmp_path / "b"))
+    _check(open_users(tmp_path / "a", verify=True))
     assert calls == [(1, 4), (2, 4), (3, 4), (4, 4)]
 
 
 def test_the_authors_class_split_has_no_class_in_common(tff: Path) -> None:
-    train, test = emnist_tff(tff, classes=range(36)), emnist_tff(tff, classes=range(36, 62))
+    train, test = open_users(tff, classes=range(36)), open_users(tff, classes=range(36, 62))
     assert (train.num_classes, test.num_classes) == (36, 26)
     assert "".join(test.label_names or ()) == "abcdefghijklmnopqrstuvwxyz"
     assert train.num_examples + test.num_examples == sum(len(part[1]) for p in (TRAIN, TEST) for part in p.values())
 
 
 def test_ink_and_paper_are_exchanged_on_request(leaf: Path) -> None:
-    assert (emnist_leaf(leaf).examples(0)[0] == 255 - emnist_leaf(leaf, invert=True).examples(0)[0]).all()
+    assert (open_users(leaf).examples(0)[0] == 255 - open_users(leaf, invert=True).examples(0)[0]).all()
 
 
 def test_without_h5py_the_remedy_is_named(tff: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -96,7 +96,7 @@ def test_without_h5py_the_remedy_is_named(tff: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.delitem(sys.modules, "h5py")
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(InputError, match="pip install h5py"):
-        emnist_tff(tff)
+        open_users(tff)
 
 
 @pytest.mark.parametrize(
@@ -116,18 +116,18 @@ def test_without_h5py_the_remedy_is_named(tff: Path, monkeypatch: pytest.MonkeyP
 def test_bad_json_is_one_line(content: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "all.json").write_text(content)
     with pytest.raises(InputError, match=message) as refusal:
-        emnist_leaf(tmp_path)
+        open_users(tmp_path)
     assert "\n" not in str(refusal.value)
 
 
 def test_bad_h5_and_missing_files_are_one_line(tmp_path: Path) -> None:
     h5py = pytest.importorskip("h5py")
-    with pytest.raises(InputError, match="there is no file"):
-        emnist_tff(tmp_path)
+    with pytest.raises(InputError, match=r"is none of: .*federated EMNIST"):
+        open_users(tmp_path)
     (tmp_path / "fed_emnist_train.h5").write_text("not hdf5")
     with pytest.raises(InputError, match="not a federated EMNIST file"):
-        emnist_tff(tmp_path)
+        open_users(tmp_path)
     with h5py.File(tmp_path / "fed_emnist_train.h5", "w") as file:
         file["examples/w/label"] = [1]
     with pytest.raises(InputError, match=r"writer w .* cannot be read"):
-        emnist_tff(tmp_path)
+        open_users(tmp_path)

@@ -8,10 +8,7 @@ import numpy as np
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data import (
-    idx_images,
-    load_examples,
-)
+from sfumato.data import open_examples
 from sfumato.data.readers.arrays import read_idx
 
 
@@ -38,7 +35,7 @@ def digits(tmp_path: Path) -> Path:
 
 
 def test_idx_files_give_the_pictures_plain_or_packed(digits: Path) -> None:
-    train, test = idx_images(digits), load_examples(digits, "test")
+    train, test = open_examples(digits), open_examples(digits, "test")
     assert train.input_shapes == ((7, 6, 1),)
     assert (len(train), len(test)) == (12, 5)
     assert train.num_classes == test.num_classes == 5
@@ -59,17 +56,17 @@ def test_broken_idx_files_are_refused_in_one_line(digits: Path) -> None:
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
     with pytest.raises(InputError, match="has 503 bytes of values, 12×7×6 need 504"):
-        idx_images(digits)
+        open_examples(digits)
     file.write_bytes(b"GIF89a")
     with pytest.raises(InputError, match="not an idx file: it begins with 47494638"):
-        idx_images(digits)
+        open_examples(digits)
     file.write_bytes(whole[:9])
     with pytest.raises(InputError, match="cut off after 9 bytes"):
-        idx_images(digits)
+        open_examples(digits)
     file.unlink()
     with pytest.raises(InputError, match="has no train-images"):
-        idx_images(digits)
+        open_examples(digits)
     packed = digits / "t10k-labels-idx1-ubyte.gz"
     packed.write_bytes(packed.read_bytes()[:-9])
     with pytest.raises(InputError, match="cannot be read"):
-        idx_images(digits, "test")
+        open_examples(digits, "test")

@@ -7,7 +7,7 @@ import pytest
 from PIL import Image
 
 from sfumato._check import InputError
-from sfumato.data import omniglot_folder, omniglot_npz, split_groups
+from sfumato.data import open_users, split_groups
 
 
 @pytest.fixture
@@ -27,7 +27,7 @@ def omniglot(tmp_path: Path) -> Path:
 
 
 def test_characters_are_users_and_alphabets_are_groups(omniglot: Path) -> None:
-    dataset = omniglot_folder(omniglot)
+    dataset = open_users(omniglot)
     names = [f"Anglo-Saxon_Futhorc/character0{c}" for c in (1, 2, 3)] + ["Greek/character01", "Greek/character02"]
     assert list(dataset.user_ids) == list(dataset.label_names or ()) == names
     assert dataset.sizes.tolist() == [4] * 5
@@ -35,11 +35,11 @@ def test_characters_are_users_and_alphabets_are_groups(omniglot: Path) -> None:
     assert dataset.groups == ("Anglo-Saxon_Futhorc", "Greek")
     image = np.asarray(Image.open(omniglot / "Greek" / "character01" / "0001_03.png"))
     assert (dataset.examples(3)[0][2, ..., 0] == np.where(image, 255, 0)).all()  # paper is 255
-    assert (omniglot_folder(omniglot, invert=True).examples(3)[0][2, ..., 0] == np.where(image, 0, 255)).all()
+    assert (open_users(omniglot, invert=True).examples(3)[0][2, ..., 0] == np.where(image, 0, 255)).all()
 
 
 def test_drawers_are_users_who_share_the_characters(omniglot: Path) -> None:
-    dataset = omniglot_folder(omniglot, users="drawer", size=14)
+    dataset = open_users(omniglot, users="drawer", size=14)
     assert list(dataset.user_ids) == [f"drawer0{d}" for d in (1, 2, 3, 4)]
     assert all(dataset.examples(u)[1].tolist() == [0, 1, 2, 3, 4] for u in range(4))
     assert dataset.input_shape == (14, 14, 1)
@@ -51,10 +51,10 @@ def test_drawers_are_users_who_share_the_characters(omniglot: Path) -> None:
 def test_files_that_are_not_omniglots_are_named(omniglot: Path) -> None:
     Image.new("L", (21, 21)).save(omniglot / "Greek" / "character01" / "extra.png")
     with pytest.raises(InputError, match=r"extra\.png is not Omniglot's"):
-        omniglot_folder(omniglot)
-    assert omniglot_folder(omniglot, on_error="skip").num_examples == 20
+        open_users(omniglot)
+    assert open_users(omniglot, on_error="skip").num_examples == 20
     with pytest.raises(InputError, match="images_background or images_evaluation"):
-        omniglot_folder(omniglot.parent)
+        open_users(omniglot.parent)
 
 
 def _npz(path: Path, omniglot: Path) -> Path:
@@ -74,8 +74,8 @@ def _npz(path: Path, omniglot: Path) -> Path:
 def test_the_npz_and_the_folder_tell_the_same(omniglot: Path, tmp_path: Path) -> None:
     npz = _npz(tmp_path / "omniglot.npz", omniglot)
     for users, invert in (("character", False), ("drawer", True)):
-        one = omniglot_folder(omniglot, users, invert=invert)  # type: ignore[arg-type]
-        two = omniglot_npz(npz, users, invert=invert)  # type: ignore[arg-type]
+        one = open_users(omniglot, users=users, invert=invert)  # type: ignore[arg-type]
+        two = open_users(npz, users=users, invert=invert)  # type: ignore[arg-type]
         assert sorted(one.user_ids) == sorted(two.user_ids)
         for user, name in enumerate(one.user_ids):
             other = list(two.user_ids).index(name)
@@ -84,13 +84,13 @@ def test_the_npz_and_the_folder_tell_the_same(omniglot: Path, tmp_path: Path) ->
                 for d, u in ((one, user), (two, other))
             ]
             assert pairs[0] == pairs[1]
-    assert omniglot_npz(npz).groups == ("Greek", "Anglo-Saxon_Futhorc")  # the file's order
+    assert open_users(npz).groups == ("Greek", "Anglo-Saxon_Futhorc")  # the file's order
 
 
 @pytest.mark.shared
 def test_the_real_omniglot_has_964_characters_by_20_drawers_of_30_alphabets(shared: Path) -> None:
     file = shared / "omniglot_background.npz"
-    dataset = omniglot_npz(file)
+    dataset = open_users(file)
     assert len(dataset) == dataset.num_classes == 964
     assert (dataset.sizes == 20).all()
     assert len(dataset.groups) == 30
@@ -99,4 +99,4 @@ def test_the_real_omniglot_has_964_characters_by_20_drawers_of_30_alphabets(shar
     assert len(parts.train) + len(parts.test) == 964
     ink = np.mean([255 - dataset.examples(u)[0].mean() for u in range(0, 964, 50)]) / 255
     assert ink < 0.3  # thin strokes on white paper
-    assert len(omniglot_npz(file, users="drawer")) == 20
+    assert len(open_users(file, users="drawer")) == 20

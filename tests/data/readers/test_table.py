@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato._check import InputError
-from sfumato.data import load_examples, open_examples, read_schema, table
+from sfumato.data import open_examples, read_schema
 from sfumato.data.domain import NAMES
 from sfumato.data.schema import column
 from sfumato.data.text import hashed_id
@@ -57,7 +57,7 @@ def write(path: Path, rows: list[dict[str, str]], separator: str = ",") -> Path:
 
 
 def test_a_row_becomes_what_the_schema_says(tmp_path: Path) -> None:
-    data = load_examples(write(tmp_path / "t.csv", ROWS, ", "), schema=SCHEMA)
+    data = open_examples(write(tmp_path / "t.csv", ROWS, ", "), schema=SCHEMA)
     (numbers, ids), labels = data.examples([0, 1, 2])
     log = 2 * np.log1p(10) / np.log1p(1000) - 1
     np.testing.assert_allclose(numbers, [[-0.5, log, -1], [1, -1, 1], [-1, 1, -1]], rtol=1e-6)
@@ -73,9 +73,9 @@ def test_a_row_becomes_what_the_schema_says(tmp_path: Path) -> None:
 
 def test_a_record_is_read_alike_whatever_the_others_are(tmp_path: Path) -> None:
     """The heart of the promise: no statistic of other records enters, so one record cannot change another's inputs."""
-    whole = table(write(tmp_path / "a.csv", ROWS), SCHEMA)
+    whole = open_examples(write(tmp_path / "a.csv", ROWS), schema=SCHEMA)
     for place, row in enumerate(ROWS):
-        alone = table(write(tmp_path / f"{place}.csv", [row]), SCHEMA)
+        alone = open_examples(write(tmp_path / f"{place}.csv", [row]), schema=SCHEMA)
         for one, many in zip(alone.examples([0])[0], whole.examples([place])[0], strict=True):
             np.testing.assert_array_equal(one, many)
         assert alone.num_classes == whole.num_classes
@@ -105,13 +105,13 @@ def test_parquet_gives_the_same_as_csv(tmp_path: Path) -> None:
     frame = pandas.DataFrame(rows)
     frame["income"] = pandas.to_numeric(frame["income"])
     frame.to_parquet(tmp_path / "t.parquet")
-    csv = table(write(tmp_path / "t.csv", ROWS), SCHEMA)
-    assert load_examples(tmp_path / "t.parquet", schema=SCHEMA).fingerprint() == csv.fingerprint()
+    csv = open_examples(write(tmp_path / "t.csv", ROWS), schema=SCHEMA)
+    assert open_examples(tmp_path / "t.parquet", schema=SCHEMA).fingerprint() == csv.fingerprint()
     (tmp_path / "t.parquet").write_bytes(b"PAR1")
     with pytest.raises(InputError, match="cannot be read as Parquet"):
-        table(tmp_path / "t.parquet", SCHEMA)
+        open_examples(tmp_path / "t.parquet", schema=SCHEMA)
     with pytest.raises(InputError, match="there is nothing at"):
-        table(tmp_path / "none.parquet", SCHEMA)
+        open_examples(tmp_path / "none.parquet", schema=SCHEMA)
 
 
 def test_schemas_come_from_files_too(tmp_path: Path) -> None:
@@ -120,12 +120,12 @@ def test_schemas_come_from_files_too(tmp_path: Path) -> None:
     assert read_schema(tmp_path / "s.json") == read_schema(SCHEMA)
     assert read_schema(tmp_path / "s.yaml").numeric[0].high == 1.5
     (tmp_path / "t.csv").write_text("a,b,y\n1,2,3\n")
-    assert len(load_examples(tmp_path / "t.csv", schema=tmp_path / "s.yaml")) == 1
+    assert len(open_examples(tmp_path / "t.csv", schema=tmp_path / "s.yaml")) == 1
 
 
 def test_classes_that_are_not_declared_were_found(tmp_path: Path) -> None:
-    assert len(table(write(tmp_path / "t.csv", ROWS), SCHEMA).assumptions) == 1
-    data = table(tmp_path / "t.csv", {**SCHEMA, "bought": {"kind": "label"}})
+    assert len(open_examples(write(tmp_path / "t.csv", ROWS), schema=SCHEMA).assumptions) == 1
+    data = open_examples(tmp_path / "t.csv", schema={**SCHEMA, "bought": {"kind": "label"}})
     assert "schema" in data.assumptions[0]
     assert data.found == (NAMES,)
     assert data.targets.tolist() == [1, 0, 0]
@@ -134,13 +134,15 @@ def test_classes_that_are_not_declared_were_found(tmp_path: Path) -> None:
 def test_a_table_of_categories_alone_has_an_empty_array_of_numbers(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("a,y\nu,1\nv,0\n")
     schema = {"a": {"kind": "category", "values": ["u"]}, "y": {"kind": "label"}}
-    data = table(tmp_path / "t.csv", schema)
+    data = open_examples(tmp_path / "t.csv", schema=schema)
     (numbers, ids), _ = data.examples([0, 1])
     assert numbers.shape == (2, 0)
     assert ids.tolist() == [[2], [1]]
-    assert table(tmp_path / "t.csv", schema, store=tmp_path / "s").fingerprint() == data.fingerprint()
+    assert open_examples(tmp_path / "t.csv", schema=schema, store=tmp_path / "s").fingerprint() == data.fingerprint()
     assert open_examples(tmp_path / "s").fingerprint() == data.fingerprint()
-    only = table(write(tmp_path / "n.csv", [{"x": "1", "y": "0"}]), {"x": SCHEMA["age"], "y": {"kind": "label"}})
+    only = open_examples(
+        write(tmp_path / "n.csv", [{"x": "1", "y": "0"}]), schema={"x": SCHEMA["age"], "y": {"kind": "label"}}
+    )
     assert only.input_shapes == ((1,),)
     assert only.vocabulary_sizes == ()
 
@@ -156,7 +158,7 @@ def test_a_table_of_categories_alone_has_an_empty_array_of_numbers(tmp_path: Pat
 )
 def test_a_bad_row_is_named_in_one_line(tmp_path: Path, change: dict[str, str], message: str) -> None:
     with pytest.raises(InputError, match=message) as caught:
-        table(write(tmp_path / "t.csv", [ROWS[0], {**ROWS[1], **change}]), SCHEMA)
+        open_examples(write(tmp_path / "t.csv", [ROWS[0], {**ROWS[1], **change}]), schema=SCHEMA)
     assert "\n" not in str(caught.value)
 
 
@@ -165,24 +167,24 @@ def test_a_row_with_a_missing_column_is_named(tmp_path: Path) -> None:
     with open(tmp_path / "t.csv", "a") as file:
         file.write("1,2\n")
     with pytest.raises(InputError, match="line 5 has 2 columns, the first row has 6"):
-        table(tmp_path / "t.csv", SCHEMA)
+        open_examples(tmp_path / "t.csv", schema=SCHEMA)
 
 
 def test_table_and_schema_must_have_the_same_columns(tmp_path: Path) -> None:
     write(tmp_path / "t.csv", ROWS)
     with pytest.raises(InputError, match="has the column 'note', which the schema does not declare; declare each"):
-        table(tmp_path / "t.csv", {name: facts for name, facts in SCHEMA.items() if name != "note"})
+        open_examples(tmp_path / "t.csv", schema={name: facts for name, facts in SCHEMA.items() if name != "note"})
     with pytest.raises(InputError, match="no column 'town' of the schema"):
-        table(tmp_path / "t.csv", {**SCHEMA, "town": "drop"})
+        open_examples(tmp_path / "t.csv", schema={**SCHEMA, "town": "drop"})
     (tmp_path / "t.csv").write_text("a,a\n1,2\n")
     with pytest.raises(InputError, match="column 'a' twice"):
-        table(tmp_path / "t.csv", {"a": SCHEMA["age"], "y": {"kind": "label"}})
+        open_examples(tmp_path / "t.csv", schema={"a": SCHEMA["age"], "y": {"kind": "label"}})
     (tmp_path / "t.csv").write_text("")
     with pytest.raises(InputError, match="is empty"):
-        table(tmp_path / "t.csv", SCHEMA)
+        open_examples(tmp_path / "t.csv", schema=SCHEMA)
     (tmp_path / "t.csv").write_text("age,income,job,sex,note,bought\n")
     with pytest.raises(InputError, match="no examples"):
-        table(tmp_path / "t.csv", SCHEMA)
+        open_examples(tmp_path / "t.csv", schema=SCHEMA)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +232,7 @@ def test_schemas_need_one_label_and_something_to_learn_from(tmp_path: Path) -> N
 
 @pytest.mark.shared
 def test_the_census_table_is_read_row_for_row(shared: Path) -> None:
-    data = table(shared / "adult.csv.gz", ADULT)
+    data = open_examples(shared / "adult.csv.gz", schema=ADULT)
     with gzip.open(shared / "adult.csv.gz", "rt", newline="") as file:
         rows = [row for row in csv.DictReader(file, skipinitialspace=True) if row["age"]]
     assert len(data) == len(rows) == 32_561

@@ -6,21 +6,21 @@ import numpy as np
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data import array_file, omniglot_npz
+from sfumato.data import open_users
 
 
 def test_arrays_in_a_file(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     images = rng.integers(0, 256, (6, 8, 8, 3), np.uint8)
     np.savez(tmp_path / "a.npz", images=images, labels=[0, 1, 0, 1, 0, 1], users=["b", "a", "b", "a", "c", "c"])
-    dataset = array_file(tmp_path / "a.npz")
+    dataset = open_users(tmp_path / "a.npz")
     assert (dataset.examples(0)[0] == images[[1, 3]]).all()
-    assert array_file(tmp_path / "a.npz", size=4, channels=1).input_shape == (4, 4, 1)
+    assert open_users(tmp_path / "a.npz", size=4, channels=1).input_shape == (4, 4, 1)
     np.savez(tmp_path / "b.npz", inputs=np.ones((3, 2), np.float32), users=[5, 5, 9])
-    own = array_file(tmp_path / "b.npz")
+    own = open_users(tmp_path / "b.npz")
     assert [own.examples(u)[1].tolist() for u in range(2)] == [[0, 0], [1]]  # each user is a class
     with pytest.raises(InputError, match="for pictures"):
-        array_file(tmp_path / "b.npz", size=4)
+        open_users(tmp_path / "b.npz", size=4)
 
 
 def test_bad_files_are_one_line(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_bad_files_are_one_line(tmp_path: Path) -> None:
         ("text", "cannot be read"), ("flipped", "cannot be read"), ("absent", "there is no file"),
     ]:  # fmt: skip
         with pytest.raises(InputError, match=message) as refusal:
-            array_file(tmp_path / f"{name}.npz")
+            open_users(tmp_path / f"{name}.npz")
         assert "\n" not in str(refusal.value)
-    with pytest.raises(InputError, match="not Omniglot's npz"):
-        omniglot_npz(tmp_path / "keys.npz")
+    with pytest.raises(InputError, match="has the keys pixels; needed are"):
+        open_users(tmp_path / "keys.npz")

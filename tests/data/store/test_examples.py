@@ -6,12 +6,7 @@ import numpy as np
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data import (
-    examples_from_arrays,
-    load,
-    open_examples,
-    write_examples,
-)
+from sfumato.data import examples_from_arrays, open_examples, open_users, write_examples
 from sfumato.data.store.opened import ExampleWriter
 
 
@@ -56,7 +51,7 @@ def test_a_damaged_store_is_refused_in_one_line(tmp_path: Path, pictures) -> Non
 def test_examples_without_users_are_not_taken_for_users(tmp_path: Path, pictures) -> None:
     write_examples(examples_from_arrays(*pictures), tmp_path / "a")
     with pytest.raises(InputError, match="not divided by user; open them with load_examples"):
-        load(tmp_path / "a")
+        open_users(tmp_path / "a")
 
 
 def test_a_write_that_fails_leaves_nothing(tmp_path: Path, pictures) -> None:

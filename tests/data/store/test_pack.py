@@ -11,32 +11,35 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from PIL import ExifTags, Image
 
 from sfumato._check import InputError
-from sfumato.data import image_folder, open_store, pack
-from sfumato.data.pictures import decode, peek
+from sfumato.data import open_users
 from sfumato.data.store.format import batch_rows
 from sfumato.data.store.opened import user_columns
 from sfumato.data.store.writer import StoreWriter
 
 _KILLED = """
 import os, signal, sys
-import sfumato.data.store.build
-from sfumato.data import pack
-module = sys.modules["sfumato.data.store.build"]
-module._COMMIT_SECONDS = float(sys.argv[4])
+from sfumato.data import gather, open_users
+gather._COMMIT_SECONDS, gather._AT_ONCE = float(sys.argv[4]), 1
 stop = int(sys.argv[3])
 def progress(done, total):
     if done == stop:
         os.kill(os.getpid(), getattr(signal, sys.argv[5]))
-pack(sys.argv[1], sys.argv[2], size=(12, 10), channels=1, on_error="skip", labels=sys.argv[6], progress=progress)
+how = dict(size=(12, 10), channels=1, on_error="skip", labels=sys.argv[6], progress=progress)
+open_users(sys.argv[1], store=sys.argv[2], **how)
 """
 
 
 def _killed(source: Path, target: Path, stop: int, commit: float, name: str, labels: str) -> int:
     arguments = [sys.executable, "-c", _KILLED, str(source), str(target), str(stop), str(commit), name, labels]
     return subprocess.run(arguments, capture_output=True, check=False).returncode
+
+
+@pytest.fixture(autouse=True)
+def _one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A stop goes back to the last picture, as it does with large ones."""
+    monkeypatch.setattr("sfumato.data.gather._AT_ONCE", 1)
 
 
 def _content(folder: Path) -> dict[str, bytes]:
@@ -51,9 +54,11 @@ def test_a_store_holds_what_the_folder_holds(
 ) -> None:
     root = request.getfixturevalue(folder)
     calls: list[tuple[int, int]] = []
-    packed = pack(root, tmp_path / "store", (12, 10), 3, labels=labels, progress=lambda *c: calls.append(c))  # type: ignore[arg-type]
-    lazy = image_folder(root, (12, 10), 3, labels=labels)  # type: ignore[arg-type]
-    for dataset in (packed, open_store(tmp_path / "store", verify=True)):
+    packed = open_users(
+        root, store=tmp_path / "store", size=(12, 10), channels=3, labels=labels, progress=lambda *c: calls.append(c)
+    )  # type: ignore[arg-type]
+    lazy = open_users(root, size=(12, 10), channels=3, labels=labels)  # type: ignore[arg-type]
+    for dataset in (packed, open_users(tmp_path / "store", verify=True)):
         assert list(dataset.user_ids) == list(lazy.user_ids)
         assert list(dataset.label_names or ()) == list(lazy.label_names or ())
         assert dataset.num_classes == lazy.num_classes
@@ -64,7 +69,8 @@ def test_a_store_holds_what_the_folder_holds(
                 assert ours.dtype == theirs.dtype
                 assert (ours == theirs).all()
     total = lazy.num_examples
-    assert calls == [(i, total) for i in range(1, total + 1)]
+    assert calls[-1] == (total, total)
+    assert calls == sorted(calls)
     assert not (tmp_path / "store.partial").exists()
 
 
@@ -77,30 +83,38 @@ def test_a_pack_that_was_stopped_three_times_ends_byte_identical(
     spoiled = sorted(p for p in root.rglob("*.*"))[0]  # a bad file before the stop is not forgotten
     spoiled.write_text("not a picture")
     (root / "a user without pictures").mkdir()
-    pack(root, tmp_path / "whole", (12, 10), 1, on_error="skip", labels=labels)  # type: ignore[arg-type]
+    open_users(root, store=tmp_path / "whole", size=(12, 10), channels=1, on_error="skip", labels=labels)  # type: ignore[arg-type]
     target = tmp_path / "resumed"
     assert _killed(root, target, 6, 0.0, "SIGKILL", labels) == -signal.SIGKILL
     state = json.loads((tmp_path / "resumed.partial" / "state.json").read_text())
-    assert 0 < state["extra"]["pictures"] < 6
+    assert 0 < state["extra"]["rows"] <= 6
     with pytest.raises(InputError, match="not finished; run the same pack command again"):
-        open_store(target)
+        open_users(target)
     assert _killed(root, target, 9, 0.0, "SIGINT", labels) != 0
     again = json.loads((tmp_path / "resumed.partial" / "state.json").read_text())
-    assert again["extra"]["pictures"] > state["extra"]["pictures"]
+    assert again["extra"]["rows"] > state["extra"]["rows"]
     sigint(False)  # in the background, the other way to ask still works
     assert _killed(root, target, 13, 0.0, "SIGTERM", labels) == -signal.SIGTERM
     later = json.loads((tmp_path / "resumed.partial" / "state.json").read_text())
-    assert later["extra"]["pictures"] > again["extra"]["pictures"]
+    assert later["extra"]["rows"] > again["extra"]["rows"]
     first: list[int] = []
-    pack(root, target, (12, 10), 1, on_error="skip", labels=labels, progress=lambda d, _: first.append(d))  # type: ignore[arg-type]
-    assert first[0] == later["extra"]["pictures"] + 1  # it went on, it did not start again
+    open_users(
+        root,
+        store=target,
+        size=(12, 10),
+        channels=1,
+        on_error="skip",
+        labels=labels,
+        progress=lambda d, _: first.append(d),
+    )  # type: ignore[arg-type]
+    assert first[0] == later["extra"]["rows"] + 1  # it went on, it did not start again
     assert _content(target) == _content(tmp_path / "whole")
 
 
 def test_a_kill_before_the_first_commit_costs_only_time(flat_folder: Path, tmp_path: Path) -> None:
-    pack(flat_folder, tmp_path / "whole", (12, 10))
+    open_users(flat_folder, store=tmp_path / "whole", size=(12, 10))
     assert _killed(flat_folder, tmp_path / "again", 7, 60.0, "SIGKILL", "shared") == -signal.SIGKILL
-    pack(flat_folder, tmp_path / "again", (12, 10))
+    open_users(flat_folder, store=tmp_path / "again", size=(12, 10))
     assert _content(tmp_path / "again") == _content(tmp_path / "whole")
 
 
@@ -111,20 +125,20 @@ def test_a_refused_file_keeps_what_was_packed_and_can_be_mended(
     good = path.read_bytes()
     path.write_bytes(good[:50])
     with pytest.raises(InputError, match=r"user4/1\.png is broken: .*goes on from here"):
-        pack(flat_folder, tmp_path / "store", 16)
+        open_users(flat_folder, store=tmp_path / "store", size=16)
     path.write_bytes(good)
     calls: list[int] = []
-    pack(flat_folder, tmp_path / "store", 16, progress=lambda done, _: calls.append(done))
-    assert calls[0] == 11  # users 0 to 3 have 1 + 2 + 3 + 4 pictures
-    pack(flat_folder, tmp_path / "whole", 16)
+    open_users(flat_folder, store=tmp_path / "store", size=16, progress=lambda done, _: calls.append(done))
+    assert calls[0] == 12  # users 0 to 3 have 1 + 2 + 3 + 4 pictures, and user 4 a good one in front
+    open_users(flat_folder, store=tmp_path / "whole", size=16)
     assert _content(tmp_path / "store") == _content(tmp_path / "whole")
 
 
 def test_after_a_refusal_skipping_goes_on_from_there(flat_folder: Path, tmp_path: Path) -> None:
     (flat_folder / "user4" / "1.png").write_text("")
     with pytest.raises(InputError, match="user4"):
-        pack(flat_folder, tmp_path / "store", 16)
-    dataset = pack(flat_folder, tmp_path / "store", 16, on_error="skip")
+        open_users(flat_folder, store=tmp_path / "store", size=16)
+    dataset = open_users(flat_folder, store=tmp_path / "store", size=16, on_error="skip")
     assert dataset.sizes.tolist() == [1, 2, 3, 4, 4, 6]
     assert dataset.notes == ("skipped 1 file: user4/1.png (is not a picture)",)
     lines = (tmp_path / "store" / "skipped.jsonl").read_text().splitlines()
@@ -137,8 +151,8 @@ def test_a_stray_picture_at_the_root_is_refused_before_anything_is_packed(
     save(flat_folder / "lost.png", picture(0))
     for _ in range(2):
         with pytest.raises(InputError, match=r"lost\.png is not in a user's folder"):
-            pack(flat_folder, tmp_path / "store", 16)
-    assert len(pack(flat_folder, tmp_path / "store", 16, on_error="skip")) == 6
+            open_users(flat_folder, store=tmp_path / "store", size=16)
+    assert len(open_users(flat_folder, store=tmp_path / "store", size=16, on_error="skip")) == 6
 
 
 @pytest.mark.parametrize("change", ["new user", "new file", "other content", "fewer", "other class"])
@@ -147,7 +161,7 @@ def test_a_source_that_changed_where_it_was_packed_is_refused(
 ) -> None:
     (class_folder / "dan" / "ant" / "1.jpg").write_text("")
     with pytest.raises(InputError, match="dan"):
-        pack(class_folder, tmp_path / "store", 16)
+        open_users(class_folder, store=tmp_path / "store", size=16)
     if change == "new user":
         save(class_folder / "aaa" / "ant" / "0.jpg", picture(1, 20, 16, 3))
     elif change == "new file":
@@ -160,44 +174,44 @@ def test_a_source_that_changed_where_it_was_packed_is_refused(
     else:
         save(class_folder / "dan" / "bee" / "0.jpg", picture(77, 20, 16, 3))
     with pytest.raises(InputError, match=r"changed since packing stopped: .*delete .*store\.partial"):
-        pack(class_folder, tmp_path / "store", 16, on_error="skip")
+        open_users(class_folder, store=tmp_path / "store", size=16, on_error="skip")
 
 
 def test_other_options_do_not_mix_into_an_unfinished_store(flat_folder: Path, tmp_path: Path) -> None:
     (flat_folder / "user4" / "1.png").write_text("")
     with pytest.raises(InputError, match="user4"):
-        pack(flat_folder, tmp_path / "store", 16)
+        open_users(flat_folder, store=tmp_path / "store", size=16)
     with pytest.raises(InputError, match=r"other options \(shape=\[16, 16, 1\] then, \[8, 8, 1\] now\)"):
-        pack(flat_folder, tmp_path / "store", 8)
+        open_users(flat_folder, store=tmp_path / "store", size=8)
 
 
 @pytest.mark.parametrize("damage", ["state", "short"])
 def test_a_damaged_unfinished_store_is_refused(damage: str, flat_folder: Path, tmp_path: Path) -> None:
     (flat_folder / "user4" / "1.png").write_text("")
     with pytest.raises(InputError, match="user4"):
-        pack(flat_folder, tmp_path / "store", 16)
+        open_users(flat_folder, store=tmp_path / "store", size=16)
     partial = tmp_path / "store.partial"
     if damage == "state":
         (partial / "state.json").write_text("{")
     else:
         os.truncate(partial / "ends.bin", 8)
     with pytest.raises(InputError, match=r"damaged; delete .*store\.partial to start again"):
-        pack(flat_folder, tmp_path / "store", 16, on_error="skip")
+        open_users(flat_folder, store=tmp_path / "store", size=16, on_error="skip")
 
 
 def test_destinations_that_hold_something_are_refused(flat_folder: Path, tmp_path: Path) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "thesis.tex").write_text("keep me")
     with pytest.raises(InputError, match="not empty"):
-        pack(flat_folder, tmp_path / "full")
+        open_users(flat_folder, store=tmp_path / "full")
     assert [p.name for p in (tmp_path / "full").iterdir()] == ["thesis.tex"]
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError, match="is a file"):
-        pack(flat_folder, tmp_path / "file")
+        open_users(flat_folder, store=tmp_path / "file")
     with pytest.raises(InputError, match="lies inside"):
-        pack(flat_folder, flat_folder / "store")
+        open_users(flat_folder, store=flat_folder / "store")
     (tmp_path / "empty").mkdir()
-    assert len(pack(flat_folder, tmp_path / "empty")) == 6
+    assert len(open_users(flat_folder, store=tmp_path / "empty")) == 6
 
 
 def test_two_processes_cannot_write_one_store(flat_folder: Path, tmp_path: Path) -> None:
@@ -205,15 +219,15 @@ def test_two_processes_cannot_write_one_store(flat_folder: Path, tmp_path: Path)
     options = {"shape": list(shape), "labels": "shared"}
     writer = StoreWriter(tmp_path / "store", user_columns(shape, kind), class_names=True, options=options)
     with pytest.raises(InputError, match="another process is writing"):
-        pack(flat_folder, tmp_path / "store")
+        open_users(flat_folder, store=tmp_path / "store")
     writer.close()
-    assert len(pack(flat_folder, tmp_path / "store")) == 6
+    assert len(open_users(flat_folder, store=tmp_path / "store")) == 6
 
 
 def test_users_without_any_picture_are_no_users(tmp_path: Path) -> None:
     (tmp_path / "photos" / "ann").mkdir(parents=True)
     with pytest.raises(InputError, match="no users"):
-        pack(tmp_path / "photos", tmp_path / "store")
+        open_users(tmp_path / "photos", store=tmp_path / "store")
     assert not (tmp_path / "store").exists()
 
 
@@ -223,10 +237,10 @@ def test_a_full_disk_is_one_line_and_packing_goes_on_later(
     for user in range(30):
         save(flat_folder / f"user{user:02}" / "x.png", picture(user))
     code = (
-        "import resource, signal, sys; from sfumato.data import pack; m = sys.modules['sfumato.data.store.build'];"
-        "m._COMMIT_SECONDS = 0.0; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
+        "import resource, signal, sys; from sfumato.data import gather, open_users;"
+        "gather._COMMIT_SECONDS, gather._AT_ONCE = 0.0, 1; signal.signal(signal.SIGXFSZ, signal.SIG_IGN);"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000));"  # the kernel refuses longer files
-        "pack(sys.argv[1], sys.argv[2], 100)"
+        "open_users(sys.argv[1], store=sys.argv[2], size=100)"
     )
     run = subprocess.run(
         [sys.executable, "-c", code, str(flat_folder), str(tmp_path / "store")],
@@ -236,15 +250,15 @@ def test_a_full_disk_is_one_line_and_packing_goes_on_later(
     )
     assert "InputError: no space left for" in run.stderr.splitlines()[-1]
     assert "run the same command again" in run.stderr.splitlines()[-1]
-    pack(flat_folder, tmp_path / "store", 100)
-    pack(flat_folder, tmp_path / "whole", 100)
+    open_users(flat_folder, store=tmp_path / "store", size=100)
+    open_users(flat_folder, store=tmp_path / "whole", size=100)
     assert _content(tmp_path / "store") == _content(tmp_path / "whole")
 
 
 _PEAK = """
 import resource, sys
-from sfumato.data import pack
-pack(sys.argv[1], sys.argv[2], 64, 3)
+from sfumato.data import open_users
+open_users(sys.argv[1], store=sys.argv[2], size=64, channels=3)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
@@ -277,41 +291,22 @@ def test_pictures_keep_their_size_and_colour(
     folder: str, shape: tuple[int, ...], tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     root = request.getfixturevalue(folder)
-    packed, lazy = pack(root, tmp_path / "store"), image_folder(root)
+    packed, lazy = open_users(root, store=tmp_path / "store"), open_users(root)
     assert packed.input_shape == lazy.input_shape == shape
     for user in range(len(lazy)):
         assert (packed.examples(user)[0] == lazy.examples(user)[0]).all()
     assert packed.notes == ()
 
 
-def test_pictures_that_differ_are_refused_before_anything_is_packed(
-    flat_folder: Path, tmp_path: Path, picture: Callable, save: Callable
-) -> None:
+def test_pictures_that_differ_are_refused(flat_folder: Path, tmp_path: Path, picture: Callable, save: Callable) -> None:
     save(flat_folder / "user3" / "0.png", picture(5, 16, 20, 1))
     with pytest.raises(InputError, match=r"user0/0\.png is 16×16 and .*user3/0\.png is 16×20; .*--size 16,"):
-        pack(flat_folder, tmp_path / "store")
-    assert pack(flat_folder, tmp_path / "sized", size=16).input_shape == (16, 16, 1)
+        open_users(flat_folder, store=tmp_path / "store")
+    assert open_users(flat_folder, store=tmp_path / "sized", size=16).input_shape == (16, 16, 1)
     save(flat_folder / "user3" / "0.png", picture(5, 16, 16, 3))
     with pytest.raises(InputError, match=r"user0/0\.png is grey and .*user3/0\.png is RGB; .*--channels"):
-        pack(flat_folder, tmp_path / "store", size=16)
-    assert pack(flat_folder, tmp_path / "grey", channels=3).input_shape == (16, 16, 3)
-    assert not (tmp_path / "store.partial").exists()
-
-
-@pytest.mark.parametrize("suffix", [".png", ".jpg", ".bmp", ".gif", ".tif", ".webp", ".ppm"])
-@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "CMYK"])
-@pytest.mark.parametrize("orientation", [1, 6])
-def test_a_header_tells_what_decoding_gives(tmp_path: Path, mode: str, suffix: str, orientation: int) -> None:
-    if (suffix, orientation) == (".tif", 6):
-        pytest.skip("which way Pillow turns a TIFF depends on how it is stored; packing compares what it decodes")
-    file = tmp_path / f"x{suffix}"
-    exif = Image.Exif()
-    exif[ExifTags.Base.Orientation] = orientation
-    try:
-        Image.linear_gradient("L").resize((12, 9)).convert(mode).save(file, exif=exif)
-    except (OSError, ValueError, KeyError):
-        pytest.skip(f"{suffix} has no {mode}")
-    assert peek(file) == decode(file).pixels.shape
+        open_users(flat_folder, store=tmp_path / "other", size=16)
+    assert open_users(flat_folder, store=tmp_path / "grey", channels=3).input_shape == (16, 16, 3)
 
 
 def test_packing_goes_on_in_the_middle_of_a_batch_and_of_a_user(
@@ -327,14 +322,14 @@ def test_packing_goes_on_in_the_middle_of_a_batch_and_of_a_user(
     (root / "u2" / "0.jpg").unlink()
     (root / "u2" / "0.jpg").write_text("no picture")
     with pytest.raises(InputError, match=r"u2/0\.jpg is not a picture"):
-        pack(root, tmp_path / "store", 64, 3)
+        open_users(root, store=tmp_path / "store", size=64, channels=3)
     state = json.loads((tmp_path / "store.partial" / "state.json").read_text())
     assert state["users"] == 2
     assert state["examples"] % batch_rows(columns)
     for target in ("store", "whole"):
-        pack(root, tmp_path / target, 64, 3, on_error="skip")
+        open_users(root, store=tmp_path / target, size=64, channels=3, on_error="skip")
     assert _content(tmp_path / "store") == _content(tmp_path / "whole")
-    waiting = open_store(tmp_path / "store", verify=True)
+    waiting = open_users(tmp_path / "store", verify=True)
     assert waiting.num_examples == state["examples"] + int(count * 0.1) - 1
 
 

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data import UserDataset, from_arrays, load, load_examples, open_examples, open_store, write_store
+from sfumato.data import UserDataset, from_arrays, open_examples, open_users, write_store
 from sfumato.data.store.format import batch_rows
 from sfumato.data.store.opened import user_columns
 from sfumato.data.store.seal import read_facts, write_facts
@@ -56,15 +56,15 @@ def test_any_numbers_come_back_as_they_were(inputs: np.ndarray, tmp_path: Path) 
 
 
 def test_a_view_is_written_as_what_it_shows(store: Path, tmp_path: Path) -> None:
-    view = open_store(store).subset([4, 2, 7]).select_classes([1, 3])
+    view = open_users(store).subset([4, 2, 7]).select_classes([1, 3])
     written = write_store(view, tmp_path / "view")
     _same(written, view)
     _same(write_store(written, tmp_path / "again"), written)
-    assert open_store(tmp_path / "again", verify=True).groups == ("x", "y")
+    assert open_users(tmp_path / "again", verify=True).groups == ("x", "y")
 
 
 def test_reading_a_user_touches_no_other_file_content(store: Path) -> None:
-    dataset = open_store(store)
+    dataset = open_users(store)
     inputs, _ = dataset.examples(3)
     assert isinstance(_owner(inputs), mmap.mmap)
     with pytest.raises(ValueError, match="read-only"):
@@ -86,10 +86,10 @@ def test_a_shorter_longer_or_lost_file_is_named(name: str, store: Path, tmp_path
     for change in (size - 1, size + 8):
         os.truncate(store / file, change)
         with pytest.raises(InputError, match=rf"{file} has {change:,} bytes, should have {size:,}.*pack it again"):
-            open_store(store)
+            open_users(store)
     (store / file).unlink()
     with pytest.raises(InputError, match=f"has lost {file}"):
-        open_store(store)
+        open_users(store)
 
 
 @pytest.mark.parametrize("name", ["users", "classes"])
@@ -98,18 +98,18 @@ def test_a_changed_index_is_noticed_at_once(name: str, store: Path) -> None:
     content[len(content) // 2] ^= 1
     (store / f"{name}.arrow").write_bytes(content)
     with pytest.raises(InputError, match=r"index of the store .* was changed"):
-        open_store(store)
+        open_users(store)
 
 
 @pytest.mark.parametrize("place", [0.6, -1, -100])  # a value, the mark at the end, the footer that others read
 def test_changed_content_is_noticed_on_request(place: float, store: Path) -> None:
-    open_store(store, verify=True)
+    open_users(store, verify=True)
     content = bytearray((store / "examples.arrow").read_bytes())
     content[int(len(content) * place) if 0 < place < 1 else int(place)] ^= 1
     (store / "examples.arrow").write_bytes(content)
-    open_store(store)
+    open_users(store)
     with pytest.raises(InputError, match="inputs or targets"):
-        open_store(store, verify=True)
+        open_users(store, verify=True)
 
 
 def test_an_edited_description_is_noticed(store: Path) -> None:
@@ -117,28 +117,28 @@ def test_an_edited_description_is_noticed(store: Path) -> None:
     good = file.read_text()
     file.write_text(good.replace('"examples": 50', '"examples": 49'))
     with pytest.raises(InputError, match=r"store\.json was changed"):
-        open_store(store)
+        open_users(store)
     file.write_text(good[:40])
     with pytest.raises(InputError, match="cannot be read as JSON"):
-        open_store(store)
+        open_users(store)
     file.write_text("[]")
     with pytest.raises(InputError, match="does not describe a store"):
-        open_store(store)
+        open_users(store)
     for version in (1, 99):  # the one of flat files, and one to come
         file.write_text(json.dumps({**json.loads(good), "version": version}))
         with pytest.raises(InputError, match=rf"version {version}, this sfumato reads 2; pack it again"):
-            open_store(store)
+            open_users(store)
 
 
 def test_what_is_no_store_is_told_apart(store: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="there is no store at"):
-        open_store(tmp_path / "nothing")
+    with pytest.raises(InputError, match="there is nothing at"):
+        open_users(tmp_path / "nothing")
     (tmp_path / "folder").mkdir()
-    with pytest.raises(InputError, match="is not a store"):
-        open_store(tmp_path / "folder")
+    with pytest.raises(InputError, match="is none of: a packed store"):
+        open_users(tmp_path / "folder")
     shutil.move(store, tmp_path / "half.partial")
     with pytest.raises(InputError, match="not finished"):
-        open_store(tmp_path / "half")
+        open_users(tmp_path / "half")
 
 
 def test_a_store_is_never_overwritten(store: Path) -> None:
@@ -153,7 +153,7 @@ def test_an_abandoned_write_does_not_leak_into_the_next(store: Path, tmp_path: P
         if done == 3:
             raise KeyboardInterrupt
 
-    dataset = open_store(store)
+    dataset = open_users(store)
     with pytest.raises(KeyboardInterrupt):
         write_store(dataset, tmp_path / "target", progress=stop)
     other = dataset.subset([8, 1])
@@ -163,7 +163,7 @@ def test_an_abandoned_write_does_not_leak_into_the_next(store: Path, tmp_path: P
 def test_an_older_folder_of_examples_is_refused_in_one_line(tmp_path: Path) -> None:
     np.save(tmp_path / "inputs0.npy", np.zeros((3, 2)))
     (tmp_path / "examples.json").write_text('{"format": "sfumato examples", "version": 2}')
-    for read in (open_examples, load_examples, load):
+    for read in (open_examples, open_examples, open_users):
         with pytest.raises(InputError, match=r"written by an older sfumato, as \.npy files; write it again"):
             read(tmp_path)
 
@@ -196,7 +196,7 @@ def test_a_foreign_file_is_refused_even_under_a_seal(kind: str, store: Path) -> 
     with pytest.raises(
         InputError, match=r"examples\.arrow is not the Arrow file of a store: .*; pack it again"
     ) as refusal:
-        open_store(store)
+        open_users(store)
     assert "\n" not in str(refusal.value)
 
 
@@ -205,7 +205,7 @@ def test_a_description_that_lies_takes_no_memory(store: Path) -> None:
     _sealed_anew(store, content, examples=1 << 50, users=1 << 50)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     with pytest.raises(InputError, match="pack it again"):
-        open_store(store)
+        open_users(store)
     assert (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 < 1 << 24
 
 
@@ -264,4 +264,4 @@ def test_the_store_of_a_few_bytes_more_than_a_batch_is_whole(tmp_path: Path) -> 
         stored = write_store(data, tmp_path / f"s{rows}")
         assert (stored.inputs[0:rows] == data.inputs).all()
         assert (stored.examples_of(np.arange(len(data)))[1] == data.labels).all()
-        assert open_store(tmp_path / f"s{rows}", verify=True).num_examples == rows
+        assert open_users(tmp_path / f"s{rows}", verify=True).num_examples == rows

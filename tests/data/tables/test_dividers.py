@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data import ehr_from_events, ehr_from_tables, examples_from_table, from_table, load, ratings, table
+from sfumato.data import ehr_from_events, ehr_from_tables, open_examples, open_users
 from sfumato.labels.files import open_label_file
 
 ROWS = [["who", "day", "bili"], ["al", "0", "1.5"], ["al", "3", "2.5"], ["bo", "0", "1.0"]]
@@ -14,11 +14,11 @@ SCHEMA = {"who": "drop", "day": {"kind": "numeric", "low": 0, "high": 9}, "bili"
 READERS: dict[str, Callable[[Path], object]] = {
     "ehr_from_tables": lambda path: ehr_from_tables(path, id="who", time="day"),
     "ehr_from_events": lambda path: ehr_from_events(path, id="who", time="day", code="day", value="bili"),
-    "from_table": lambda path: from_table(path, user="who", input="day", label="bili"),
-    "examples_from_table": lambda path: examples_from_table(path, input="day", label="bili"),
-    "table": lambda path: table(path, SCHEMA),
-    "ratings": lambda path: ratings(path, user="who", item="day", value="bili"),
-    "load": lambda path: load(path, user="who", input="day", label="bili"),
+    "from_table": lambda path: open_users(path, user="who", input="day", label="bili"),
+    "examples_from_table": lambda path: open_examples(path, input="day", label="bili"),
+    "table": lambda path: open_examples(path, schema=SCHEMA),
+    "ratings": lambda path: open_users(path, user="who", item="day", value="bili"),
+    "load": lambda path: open_users(path, user="who", input="day", label="bili"),
     "label_file": lambda path: open_label_file(path).kind("bili"),
 }
 
@@ -50,4 +50,4 @@ def test_another_mark_is_named_where_a_name_has_a_comma(reader: str, tmp_path: P
 
 def test_marks_within_cells_are_no_dividers(tmp_path: Path):
     (path := tmp_path / "visits.csv").write_text('who,day,"bili;1|2"\nal,0,a;b\nbo,1,c|d\n')
-    assert len(from_table(path, user="who", input="day", label="bili;1|2")) == 2
+    assert len(open_users(path, user="who", input="day", label="bili;1|2")) == 2

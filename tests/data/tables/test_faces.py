@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from sfumato import models
-from sfumato.data import from_table
+from sfumato.data import open_users
 from sfumato.federated import FedEmb
 
 
@@ -16,8 +16,8 @@ def test_faces_of_a_parquet_file_are_people_to_train_on(shared: Path, tmp_path: 
     file = shared / "lfw_112.parquet"
     rows = datasets.Dataset.from_parquet(str(file), cache_dir=str(tmp_path / "cache"))
 
-    people = from_table(file, user="person", size=28)
-    first = from_table(rows.select(range(2000)), user="person", size=28)  # decoding takes nearly all of the time
+    people = open_users(file, user="person", size=28)
+    first = open_users(rows.select(range(2000)), user="person", size=28)  # decoding takes nearly all of the time
 
     assert (len(people), people.num_examples, people.input_shape) == (5749, 13233, (28, 28, 3))
     place = {name: user for user, name in enumerate(people.user_ids)}

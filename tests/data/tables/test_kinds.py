@@ -15,15 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data import (
-    ehr_from_tables,
-    examples_from_table,
-    from_table,
-    load,
-    load_examples,
-    ratings,
-    table,
-)
+from sfumato.data import ehr_from_tables, open_examples, open_users
 from sfumato.labels.files import open_label_file
 
 polars = pytest.importorskip("polars")
@@ -102,7 +94,7 @@ def _placed(place: str, name: str, column: pa.Array, folder: Path, **others: lis
 
 
 def _people(source: Any) -> list[tuple]:
-    read = from_table(source, user="who", input="n", label="x")
+    read = open_users(source, user="who", input="n", label="x")
     return [(list(read.names), read.labels.tolist(), list(read.label_names or ()))]
 
 
@@ -113,12 +105,12 @@ def test_texts_are_users_labels_and_categories_however_they_are_written(place: s
     source = _placed(place, name, AS_TEXT[name], tmp_path, **others)
     plain = pa.table({"x": TEXTS, **others})
     assert _people(source) == _people(plain)
-    assert list(from_table(source, user="x", input="n").names) == ["a", "b"]
+    assert list(open_users(source, user="x", input="n").names) == ["a", "b"]
     one, other = (ehr_from_tables(each, id="who", time="day") for each in (source, plain))
     assert one.schema == other.schema
     assert one.codes.tolist() == other.codes.tolist()
     for each in (source, plain):
-        assert len(ratings(each, user="who", item="x", value="n", duplicates="last").names) == 2
+        assert len(open_users(each, user="who", item="x", value="n", duplicates="last").names) == 2
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -127,18 +119,18 @@ def test_numbers_are_inputs_labels_values_and_ids_however_they_are_written(place
     others = {"n": [1.0, 2.0, 3.0, 4.0], "who": ["p", "p", "q", "q"], "day": [0, 1, 0, 1]}
     source = _placed(place, name, AS_NUMBER[name], tmp_path, **others)
     plain = pa.table({"x": NUMBERS, **others})
-    rows = examples_from_table(source, input="x", label="n").inputs[0]
+    rows = open_examples(source, input="x", label="n").inputs[0]
     assert np.asarray(rows).ravel().tolist() == NUMBERS
     assert rows.dtype not in (np.float16, object)
-    assert examples_from_table(source, input="n", label="x").targets.tolist() == NUMBERS
-    kept = [ratings(each, user="who", item="day", value="x").labels.tolist() for each in (source, plain)]
+    assert open_examples(source, input="n", label="x").targets.tolist() == NUMBERS
+    kept = [open_users(each, user="who", item="day", value="x").labels.tolist() for each in (source, plain)]
     assert kept[0] == kept[1]
     assert ehr_from_tables(source, id="who", time="day", drop=["n"]).codes.tolist() == [[0], [1], [0], [1]]
     if name in WHOLE:
-        assert list(from_table(source, user="x", input="n").names) == ["1", "2"]
+        assert list(open_users(source, user="x", input="n").names) == ["1", "2"]
     else:
         with pytest.raises(InputError, match=r"user 'x' must be whole numbers or text, got (half|float|Dec|dec)"):
-            from_table(source, user="x", input="n")
+            open_users(source, user="x", input="n")
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -150,11 +142,11 @@ def test_booleans_are_the_classes_and_numbers_that_a_text_file_of_them_has(place
     assert _people(source) == _people(csv)
     one, other = (ehr_from_tables(each, id="who", time="day") for each in (source, csv))
     assert (one.schema, one.codes.tolist()) == (other.schema, other.codes.tolist())
-    read = [examples_from_table(each, input="n", label="x") for each in (source, csv)]
+    read = [open_examples(each, input="n", label="x") for each in (source, csv)]
     assert [list(each.label_names or ()) for each in read] == [["False", "True"]] * 2
     if place == "parquet":
         schema = {"x": "label", "n": {"kind": "numeric", "low": 0, "high": 9}, "who": "drop", "day": "drop"}
-        assert table(source, schema).fingerprint() == table(csv, schema).fingerprint()
+        assert open_examples(source, schema=schema).fingerprint() == open_examples(csv, schema=schema).fingerprint()
         assert open_label_file(source).kind("x") == pa.bool_()
 
 
@@ -164,9 +156,9 @@ def test_what_is_no_number_and_no_text_is_refused_with_its_column_and_a_remedy(p
     others = {"n": [1.0, 2.0, 3.0, 4.0], "who": ["p", "p", "q", "q"], "day": [0, 1, 0, 1]}
     source = _placed(place, name, REFUSED[name], tmp_path, **others)
     reads: list[Callable[[], object]] = [
-        lambda: examples_from_table(source, input="x", label="n"),
-        lambda: examples_from_table(source, input="n", label="x"),
-        lambda: from_table(source, user="x", input="n"),
+        lambda: open_examples(source, input="x", label="n"),
+        lambda: open_examples(source, input="n", label="x"),
+        lambda: open_users(source, user="x", input="n"),
         lambda: ehr_from_tables(source, id="who", time="day"),
     ]
     for read in reads:
@@ -181,7 +173,7 @@ def test_what_is_no_number_and_no_text_is_refused_with_its_column_and_a_remedy(p
             continue
         roles = {"user": "who", "item": "day", "value": "n", column: "x"}
         with pytest.raises(InputError, match=r"value|time"):
-            ratings(source, **roles)
+            open_users(source, **roles)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -193,17 +185,17 @@ def test_dates_are_times(place: str, name: str, tmp_path: Path):
     others = {"who": ["p", "p", "q", "q"], "bili": [1.0, 2.0, 3.0, 4.5], "item": [5, 6, 5, 6]}
     source = _placed(place, name, column, tmp_path, **others)
     assert ehr_from_tables(source, id="who", time="x", drop=["item"]).times.tolist() == [0, 1, 0, 40]
-    assert len(ratings(source, user="who", item="item", value="bili", time="x")) == 2
+    assert len(open_users(source, user="who", item="item", value="bili", time="x")) == 2
 
 
 def test_a_decimal_is_the_nearest_number_and_one_beyond_64_bits_is_refused():
     random = np.random.default_rng(0)
     exact = [decimal.Decimal(int(each)).scaleb(-5) for each in random.integers(-(2**62), 2**62, 1000)]
-    rows = examples_from_table(pa.table({"x": pa.array(exact, pa.decimal128(38, 5)), "y": range(1000)}), input="x")
+    rows = open_examples(pa.table({"x": pa.array(exact, pa.decimal128(38, 5)), "y": range(1000)}), input="x")
     assert np.asarray(rows.inputs[0]).ravel().tolist() == [float(each) for each in exact]
     large = pa.array([decimal.Decimal(10**30)], pa.decimal128(38, 0))
     with pytest.raises(InputError, match=r"column 'x' is decimal128\(38, 0\) and has a number that int64 cannot hold"):
-        examples_from_table(pa.table({"x": large}), input="x")
+        open_examples(pa.table({"x": large}), input="x")
 
 
 def test_lists_hold_numbers_of_any_kind():
@@ -213,21 +205,21 @@ def test_lists_hold_numbers_of_any_kind():
             column = pa.ListArray.from_arrays(pa.array([0, 2, 4], pa.int32()), values)
             if outer(kind) != column.type:
                 column = pa.array(column.to_pylist(), outer(kind))
-            rows = np.asarray(examples_from_table(pa.table({"x": column}), input="x").inputs[0])
+            rows = np.asarray(open_examples(pa.table({"x": column}), input="x").inputs[0])
             assert rows.tolist() == [[1, 2], [3, 4]]
 
 
 def test_identifiers_of_16_bytes_are_texts():
     ids = [uuid.UUID(int=each) for each in (2, 1, 2)]
     column = pa.array([each.bytes for each in ids], pa.uuid())
-    people = from_table(pa.table({"x": column, "n": [1.0, 2.0, 3.0]}), user="x", input="n")
+    people = open_users(pa.table({"x": column, "n": [1.0, 2.0, 3.0]}), user="x", input="n")
     assert list(people.names) == sorted({str(each) for each in ids})
 
 
 def test_a_column_of_a_frame_that_mixes_kinds_names_two_of_its_rows():
     frame = pd.DataFrame({"x": [1.5, None, "NA", 2.0], "who": list("abab")})
     with pytest.raises(InputError, match=r"'x' .* 1.5 at position 0 and 'NA' at position 2; make them one kind"):
-        from_table(frame, user="who", input="x")
+        open_users(frame, user="who", input="x")
 
 
 ROWS = {
@@ -249,7 +241,10 @@ def _folder(rows: dict, folder: Path, keys: list[str]) -> Path:
 def test_a_folder_that_is_divided_by_columns_is_read_as_one_file(keys: list[str], tmp_path: Path):
     folder = _folder(ROWS, tmp_path / "rows", keys)
     read = [
-        [from_table(each, user="who", input=["n", "year"], label="ill"), load(each, user="who", input="n", label="ill")]
+        [
+            open_users(each, user="who", input=["n", "year"], label="ill"),
+            open_users(each, user="who", input="n", label="ill"),
+        ]
         for each in (folder, _parquet(pa.table(ROWS), tmp_path))
     ]
     for one, other in zip(*read, strict=True):
@@ -258,19 +253,19 @@ def test_a_folder_that_is_divided_by_columns_is_read_as_one_file(keys: list[str]
             ours, theirs = (sorted(map(tuple, np.asarray(each.examples(user)[0]).tolist())) for each in (one, other))
             assert ours == theirs
     schema = {"n": {"kind": "numeric", "low": 0, "high": 9}, "ill": "label", "who": "drop", "year": "drop"}
-    assert len(load_examples(folder, schema=schema)) == 4
-    assert len(load_examples(folder, input="n", label="ill")) == 4
+    assert len(open_examples(folder, schema=schema)) == 4
+    assert len(open_examples(folder, input="n", label="ill")) == 4
     assert len(ehr_from_tables(folder, id="who", time="n", unsorted="sort")) == 3
 
 
 def test_folders_whose_names_are_columns_are_read_as_other_tools_write_them(tmp_path: Path):
     frame = polars.DataFrame({key: value for key, value in ROWS.items() if key != "year"})
     frame.write_parquet(polars.PartitionBy(tmp_path / "kept", key="ill", include_key=True), mkdir=True)
-    assert from_table(tmp_path / "kept", user="who", input="n", label="ill").num_classes == 2
+    assert open_users(tmp_path / "kept", user="who", input="n", label="ill").num_classes == 2
     missing = {**ROWS, "ill": ["a", None, "a", "b"]}
     folder = _folder(missing, tmp_path / "missing", ["ill"])
     with pytest.raises(InputError, match=r"the label 'ill' is missing \(null\) at position"):
-        from_table(folder, user="who", input="n", label="ill")
+        open_users(folder, user="who", input="n", label="ill")
 
 
 def test_folders_that_would_be_read_in_part_or_not_as_meant_are_refused(tmp_path: Path):
@@ -278,20 +273,20 @@ def test_folders_that_would_be_read_in_part_or_not_as_meant_are_refused(tmp_path
     mixed = pa.table({key: value for key, value in ROWS.items() if key != "year"})
     pq.write_table(mixed, folder / "more.parquet")
     with pytest.raises(InputError, match="name the same columns for each file"):
-        from_table(folder, user="who", input="n")
+        open_users(folder, user="who", input="n")
     (folder / "more.parquet").unlink()
     (folder / "2022").mkdir()
     pq.write_table(mixed, folder / "2022" / "part.parquet")
     with pytest.raises(InputError, match=r"2022 has Parquet files, and its name is not column=value"):
-        from_table(folder, user="who", input="n")
+        open_users(folder, user="who", input="n")
     (tmp_path / "only" / "2022").mkdir(parents=True)
     pq.write_table(mixed, tmp_path / "only" / "2022" / "part.parquet")
     with pytest.raises(InputError, match=r"2022 has Parquet files, and its name is not column=value"):
-        from_table(tmp_path / "only", user="who", input="n")
+        open_users(tmp_path / "only", user="who", input="n")
     (folder / "2022" / "part.parquet").unlink()
     (folder / "_delta_log").mkdir()
     with pytest.raises(InputError, match="is a table of Delta Lake, whose files may hold deleted rows"):
-        from_table(folder, user="who", input="n")
+        open_users(folder, user="who", input="n")
 
 
 @pytest.mark.parametrize(
@@ -310,9 +305,9 @@ def test_a_text_among_numbers_is_named_with_its_row(cells: list[str], said: str,
         "who,x,ill\n" + "".join(f"{who},{cell},{ill}\n" for who, cell, ill in zip("abc", cells, "yny", strict=True))
     )
     for read in (
-        lambda: from_table(path, user="who", input="x", label="ill"),
-        lambda: examples_from_table(path, input="x", label="ill"),
-        lambda: load_examples(path, input="x", label="ill"),  # which would take texts for words
+        lambda: open_users(path, user="who", input="x", label="ill"),
+        lambda: open_examples(path, input="x", label="ill"),
+        lambda: open_examples(path, input="x", label="ill"),  # which would take texts for words
     ):
         with pytest.raises(InputError) as refusal:
             read()
@@ -327,9 +322,9 @@ def test_a_label_of_numbers_with_a_text_among_them_is_no_class(cells: str, wrong
         "who,n,x\n" + "".join(f"{who},1,{cell}\n" for who, cell in zip("abc", cells.split(), strict=True))
     )
     if not wrong:
-        assert from_table(path, user="who", input="n", label="x").num_classes == 3
+        assert open_users(path, user="who", input="n", label="x").num_classes == 3
         return
     with pytest.raises(InputError, match=r"label='x' is 'NA' at line \d, but a number in 2 rows"):
-        from_table(path, user="who", input="n", label="x")
+        open_users(path, user="who", input="n", label="x")
     with pytest.raises(InputError, match=r"label='x' is 'NA' at line \d, but a number in 2 rows"):
-        examples_from_table(path, input="n", label="x")
+        open_examples(path, input="n", label="x")

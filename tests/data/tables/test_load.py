@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data import ExampleDataset, UserDataset, examples_from_table, from_table, open_store
+from sfumato.data import ExampleDataset, UserDataset, open_examples, open_users
 from sfumato.data import gather as load
 from sfumato.data.domain import NAMES
 
@@ -59,7 +59,7 @@ def test_each_user_has_the_pictures_of_their_rows(
     monkeypatch.setattr(load, "_ROWS", 4)  # several blocks
     pixels = album.pop("pixels")
     store = tmp_path / "store" if stored else None
-    dataset = from_table(_kept_as(kind, album, tmp_path), user="person", label="mood", store=store)
+    dataset = open_users(_kept_as(kind, album, tmp_path), user="person", label="mood", store=store)
     expected: dict[str, list[tuple[bytes, str]]] = {}
     for person, mood, one in zip(album["person"], album["mood"], pixels, strict=True):
         expected.setdefault(person, []).append((one.tobytes(), mood))
@@ -67,12 +67,12 @@ def test_each_user_has_the_pictures_of_their_rows(
     assert list(dataset.user_ids) == sorted(expected)
     assert dataset.input_shape == (8, 8, 3)
     if stored:
-        assert _content(open_store(tmp_path / "store", verify=True)) == expected
+        assert _content(open_users(tmp_path / "store", verify=True)) == expected
         assert [path.name for path in (tmp_path).glob("*tmp*")] == []
 
 
 def test_without_a_label_each_user_is_a_class(album: dict[str, list]) -> None:
-    dataset = from_table(pa.table({name: album[name] for name in ("image", "person")}), user="person")
+    dataset = open_users(pa.table({name: album[name] for name in ("image", "person")}), user="person")
     assert list(dataset.label_names) == list(dataset.user_ids) == ["al", "bo", "cy", "dee"]
     assert [dataset.examples(user)[1].tolist() for user in range(4)] == [[0] * 3, [1] * 2, [2] * 3, [3]]
 
@@ -80,7 +80,7 @@ def test_without_a_label_each_user_is_a_class(album: dict[str, list]) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_that_stand_alone_keep_their_order(kind: str, album: dict[str, list], tmp_path: Path) -> None:
     pixels = album.pop("pixels")
-    dataset = examples_from_table(_kept_as(kind, album, tmp_path), label="mood")
+    dataset = open_examples(_kept_as(kind, album, tmp_path), label="mood")
     assert isinstance(dataset, ExampleDataset)
     assert (dataset.inputs[0][:] == np.stack(pixels)).all()
     assert [dataset.label_names[label] for label in dataset.targets] == album["mood"]
@@ -103,17 +103,17 @@ def test_vectors_and_numbers_are_the_same_from_everywhere(kind: str, tmp_path: P
         source.write_text("".join(json.dumps(row) + "\n" for row in rows))
     else:
         source = _kept_as(kind, columns, tmp_path)
-    dataset = from_table(source, input="x", label="age", user="who")
+    dataset = open_users(source, input="x", label="age", user="who")
     assert list(dataset.user_ids) == ["4", "30", "100"]  # in the order of numbers
     for user, rows in enumerate([[1, 4, 5], [0, 2, 6], [3]]):
         found, labels = dataset.examples(user)
         np.testing.assert_array_equal(found, np.array(columns["x"])[rows])
         assert labels.tolist() == np.array(columns["age"])[rows].tolist()
-    several = examples_from_table(source, input=("x", "board"), label="dose")
+    several = open_examples(source, input=("x", "board"), label="dose")
     np.testing.assert_array_equal(several.inputs[0][:], columns["x"])
     np.testing.assert_array_equal(several.inputs[1][:], columns["board"])
     np.testing.assert_allclose(several.targets, columns["dose"], rtol=1e-6)
-    joined = examples_from_table(source, input=("age", "dose"), label="x")
+    joined = open_examples(source, input=("age", "dose"), label="x")
     np.testing.assert_array_equal(joined.inputs[0][:], np.stack([columns["age"], columns["dose"]], 1))
     assert joined.columns == (("age", "dose"),)
     assert joined.targets.shape == (7, 3)
@@ -131,12 +131,12 @@ def test_names_of_classes_that_hugging_face_keeps_are_taken(tmp_path: Path) -> N
     made = datasets.Dataset.from_dict(rows, features)
     made.to_parquet(tmp_path / "rows.parquet")
     for source in (made, tmp_path / "rows.parquet"):
-        dataset = from_table(source, input="x", label="label", user="who")
+        dataset = open_users(source, input="x", label="label", user="who")
         assert (list(dataset.label_names), dataset.num_classes) == (["cat", "dog", "eel"], 3)
         assert dict(zip(dataset.user_ids, dataset.sizes.tolist(), strict=True)) == {"al": 1, "zoe": 2}
         assert dataset.examples(0)[0].tolist() == [[[1.0, 2.0], [3.0, 4.0]]]
         assert [dataset.label_names[one] for one in dataset.examples(0)[1]] == ["cat"]
-        assert list(examples_from_table(source, input="x", label="label").label_names) == ["cat", "dog", "eel"]
+        assert list(open_examples(source, input="x", label="label").label_names) == ["cat", "dog", "eel"]
 
 
 def test_pictures_are_brought_to_one_size_and_mode_where_it_is_asked_for(
@@ -145,7 +145,7 @@ def test_pictures_are_brought_to_one_size_and_mode_where_it_is_asked_for(
     album["image"][4] = {"bytes": encoded(picture(1, 16, 12)), "path": None}
     picture(5)
     table = pa.table({name: album[name] for name in ("image", "person")})
-    dataset = from_table(table, user="person", size=6, channels=1)
+    dataset = open_users(table, user="person", size=6, channels=1)
     assert dataset.input_shape == (6, 6, 1)
     assert dataset.notes == ("brought 9 pictures to 6×6", "turned 8 pictures to grey")
 
@@ -155,7 +155,7 @@ def test_a_picture_that_is_kept_by_its_path_is_read(album: dict[str, list], tmp_
     for i, one in enumerate(album["image"]):
         files.append({"bytes": None, "path": str(tmp_path / f"{i}.png")})
         (tmp_path / f"{i}.png").write_bytes(one["bytes"])
-    dataset = examples_from_table(pa.table({"image": files}))
+    dataset = open_examples(pa.table({"image": files}))
     assert (dataset.inputs[0][:] == np.stack(album["pixels"])).all()
 
 
@@ -168,7 +168,7 @@ def test_a_row_whose_picture_is_broken_can_be_skipped(
     album["image"][4] = None  # dee's only one
     table = pa.table({name: album[name] for name in ("image", "person", "mood")})
     store = tmp_path / "store" if stored else None
-    dataset = from_table(table, user="person", label="mood", on_error="skip", store=store)
+    dataset = open_users(table, user="person", label="mood", on_error="skip", store=store)
     expected: dict[str, list[tuple[bytes, str]]] = {}
     for i in (1, 2, 3, 5, 6, 7, 8):
         expected.setdefault(album["person"][i], []).append((album["pixels"][i].tobytes(), album["mood"][i]))
@@ -179,14 +179,14 @@ def test_a_row_whose_picture_is_broken_can_be_skipped(
 
 def test_progress_ends_at_the_last_row(album: dict[str, list]) -> None:
     seen: list[tuple[int, int]] = []
-    examples_from_table(pa.table({"image": album["image"]}), progress=lambda *told: seen.append(told))
+    open_examples(pa.table({"image": album["image"]}), progress=lambda *told: seen.append(told))
     assert seen[-1] == (9, 9)
 
 
 def test_users_whose_names_look_alike_are_counted_in_the_summary() -> None:
     def said(*users: str) -> str:
         table = pa.table({"user": list(users), "x": [float(i) for i in range(len(users))]})
-        return "\n".join(from_table(table, user="user", input="x").summary())
+        return "\n".join(open_users(table, user="user", input="x").summary())
 
     assert "differ only" not in said("ann", "bo", "7", "8")
     for one, other in [("Ann", "ann"), ("ann", "ann "), ("ann", "\u200bann"), ("\u00e9ve", "e\u0301ve"), ("007", "7")]:
@@ -201,4 +201,4 @@ def test_a_parquet_file_under_two_names_is_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"user": ["ann", "bo"], "x": [1.0, 2.0]}), tmp_path / "a.parquet")
     (tmp_path / "b.parquet").symlink_to(tmp_path / "a.parquet")
     with pytest.raises(InputError, match=r"b\.parquet and .*a\.parquet are the same file"):
-        from_table(tmp_path, user="user", input="x")
+        open_users(tmp_path, user="user", input="x")

@@ -15,21 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from sfumato._check import InputError
-from sfumato.data import (
-    UserDataset,
-    class_folder,
-    examples_from_table,
-    from_table,
-    image_folder,
-    load,
-    load_examples,
-    open_store,
-    order_of_content,
-    pack,
-    split_examples,
-    unlabelled,
-)
+from sfumato.data import UserDataset, open_examples, open_users, order_of_content, split_examples
 from sfumato.data import gather as inputs
 
 KINDS = ("csv", "csv.gz", "tsv", "jsonl", "parquet", "parquet-folder", "tar")
@@ -71,13 +57,13 @@ def test_paths_start_at_the_folder_of_the_tables_file(
 ) -> None:
     monkeypatch.setattr(inputs, "_ROWS", 4)  # several blocks
     before = "json." if kind == "tar" else ""
-    expected = image_folder(flat_folder)
+    expected = open_users(flat_folder)
     table = _kept_as(kind, listed, flat_folder)
-    found = from_table(table, user=f"{before}person")
+    found = open_users(table, user=f"{before}person")
     _same(found, expected)
     assert found.fingerprint() == expected.fingerprint()  # a run that knows one knows the other
     if kind != "parquet-folder":
-        _same(load(table, user=f"{before}person", input=f"{before}file"), expected)
+        _same(open_users(table, user=f"{before}person", input=f"{before}file"), expected)
 
 
 @pytest.mark.parametrize("kind", ["pandas", "pandas-paths", "polars", "pyarrow", "datasets", "datasets-images"])
@@ -99,8 +85,8 @@ def test_paths_in_memory_start_at_the_folder_that_is_named_or_at_the_working_dir
         source = datasets.Dataset(source)
         if kind == "datasets-images":
             source = source.cast_column("file", datasets.Image())
-    found = from_table(source, user="person", folder=flat_folder if given == "folder" else None)
-    _same(found, image_folder(flat_folder))
+    found = open_users(source, user="person", folder=flat_folder if given == "folder" else None)
+    _same(found, open_users(flat_folder))
 
 
 def test_pictures_turned_resized_and_of_any_mode_are_those_of_a_folder_and_of_their_bytes(
@@ -121,9 +107,9 @@ def test_pictures_turned_resized_and_of_any_mode_are_those_of_a_folder_and_of_th
         tmp_path / "bytes.parquet",
     )
     for fit in ({"size": 6, "channels": 3}, {"size": (5, 7), "channels": 1}):
-        expected = image_folder(root, **fit)
+        expected = open_users(root, **fit)
         for source in (paths, tmp_path / "bytes.parquet"):
-            found = from_table(source, user="person", **fit)
+            found = open_users(source, user="person", **fit)
             _same(found, expected)
             assert found.notes == expected.notes
             assert found.notes
@@ -134,9 +120,9 @@ def test_a_store_holds_what_a_folders_store_holds(
 ) -> None:
     monkeypatch.setattr(inputs, "_ROWS", 4)
     mixed = pd.DataFrame(listed).sample(frac=1, random_state=0)
-    from_table(mixed, user="person", folder=flat_folder, store=tmp_path / "store")
+    open_users(mixed, user="person", folder=flat_folder, store=tmp_path / "store")
     kept = mixed.sort_values("person", kind="stable").reset_index(drop=True)
-    packed, folder = open_store(tmp_path / "store", verify=True), pack(flat_folder, tmp_path / "other")
+    packed, folder = open_users(tmp_path / "store", verify=True), open_users(flat_folder, store=tmp_path / "other")
     assert list(packed.user_ids) == list(folder.user_ids)
     for user, name in enumerate(folder.user_ids):
         places = [int(Path(file).stem) for file in kept["file"][kept["person"] == name]]
@@ -149,7 +135,7 @@ def test_each_row_has_its_label_and_users_keep_the_order_of_their_rows(
 ) -> None:
     rows = pd.DataFrame(listed).sample(frac=1, random_state=1)
     rows["mood"] = [("glad", "sad", "shy")[i % 3] for i in range(len(rows))]
-    found = from_table(rows, user="person", label="mood", folder=flat_folder)
+    found = open_users(rows, user="person", label="mood", folder=flat_folder)
     for user, name in enumerate(found.user_ids):
         own = rows[rows["person"] == name]
         pictures, labels = found.examples(user)
@@ -160,11 +146,11 @@ def test_each_row_has_its_label_and_users_keep_the_order_of_their_rows(
 
 def test_rows_that_stand_alone_are_the_pictures_of_class_folders(flat_folder: Path, listed: dict[str, list]) -> None:
     pd.DataFrame(listed).to_csv(flat_folder / "rows.csv", index=False)
-    expected = class_folder(flat_folder)
+    expected = open_examples(flat_folder)
     for found in (
-        examples_from_table(flat_folder / "rows.csv", label="person"),
-        load_examples(flat_folder / "rows.csv", label="person", input="file"),
-        load_examples(flat_folder / "rows.csv", label="person", folder=flat_folder),
+        open_examples(flat_folder / "rows.csv", label="person"),
+        open_examples(flat_folder / "rows.csv", label="person", input="file"),
+        open_examples(flat_folder / "rows.csv", label="person", folder=flat_folder),
     ):
         assert found.fingerprint() == expected.fingerprint()
         assert list(found.label_names) == list(expected.label_names)
@@ -173,14 +159,14 @@ def test_rows_that_stand_alone_are_the_pictures_of_class_folders(flat_folder: Pa
         parts = split_examples(found, test=0.3)
         assert parts.places.tolist() == split_examples(expected, test=0.3).places.tolist()
         assert not any("position" in said for said in parts.train.assumptions)  # each picture has a name of its own
-    assert unlabelled(flat_folder / "rows.csv", input="file").inputs[0].shape == (21, 16, 16, 1)
+    assert open_examples(flat_folder / "rows.csv", targets=False, input="file").inputs[0].shape == (21, 16, 16, 1)
 
 
 def test_pictures_by_their_paths_and_numbers_are_two_inputs(flat_folder: Path, listed: dict[str, list]) -> None:
     table = pa.table({**listed, "age": list(range(21)), "note": ["so so"] * 21})
-    found = examples_from_table(table, input=("file", "age"), folder=flat_folder, named=True)
+    found = open_examples(table, input=("file", "age"), folder=flat_folder, named=True)
     assert (found.input_names, found.input_shapes) == (("file", "age"), ((16, 16, 1), (1,)))
-    texts = examples_from_table(
+    texts = open_examples(
         table, input=("file", "note"), folder=flat_folder, tokenize=lambda texts: [[1, 2] for _ in texts]
     )
     assert texts.input_shapes == ((16, 16, 1), (2,))
@@ -188,13 +174,13 @@ def test_pictures_by_their_paths_and_numbers_are_two_inputs(flat_folder: Path, l
 
 def test_a_table_that_has_pictures_beside_their_paths_gives_the_pictures(album: dict[str, list]) -> None:
     table = pa.table({"image": album["image"], "file": [f"{i}.png" for i in range(9)], "person": album["person"]})
-    assert from_table(table, user="person").input_shape == (8, 8, 3)  # no file is there
+    assert open_users(table, user="person").input_shape == (8, 8, 3)  # no file is there
 
 
 @pytest.mark.parametrize("write", [lambda path: path.replace("/", "\\"), lambda path: path.removesuffix(".png")])
 def test_other_spellings_of_a_path_are_read(write: Callable, flat_folder: Path, listed: dict[str, list]) -> None:
     rows = pa.table({**listed, "file": [write(path) for path in listed["file"]]})
-    _same(from_table(rows, user="person", input="file", folder=flat_folder), image_folder(flat_folder))
+    _same(open_users(rows, user="person", input="file", folder=flat_folder), open_users(flat_folder))
 
 
 def test_cells_of_bytes_and_of_paths_go_together(album: dict[str, list], tmp_path: Path) -> None:
@@ -206,44 +192,22 @@ def test_cells_of_bytes_and_of_paths_go_together(album: dict[str, list], tmp_pat
             for i, one in enumerate(album["image"])
         ]
         pq.write_table(pa.table({"image": cells}), tmp_path / "rows.parquet")
-        found = examples_from_table(tmp_path / "rows.parquet")
+        found = open_examples(tmp_path / "rows.parquet", input="image")
         assert (found.inputs[0][:] == np.stack(album["pixels"])).all()
 
 
-def test_a_picture_that_changes_on_the_disk_is_noticed_as_in_a_folder(
+def test_a_picture_that_changes_on_the_disk_changes_the_fingerprint(
     flat_folder: Path, listed: dict[str, list], picture: Callable, save: Callable
 ) -> None:
     rows = pa.table(listed)
-    held, other = (from_table(rows, user="person", folder=flat_folder) for _ in range(2))
-    alone = examples_from_table(rows, folder=flat_folder)
+    held = open_users(rows, user="person", folder=flat_folder)
     save(flat_folder / "user5" / "3.png", picture(12345))
-    assert from_table(rows, user="person", folder=flat_folder).fingerprint() != held.fingerprint()
-    with pytest.raises(InputError, match=r"user5/3\.png changed since the data were opened"):
-        held.examples(5)
-    with pytest.raises(InputError, match=r"user5/3\.png changed since the data were opened"):
-        alone.examples([18])
-    (flat_folder / "user4" / "0.png").unlink()
-    with pytest.raises(InputError, match=r"user4/0\.png cannot be read: .* readable when the data were opened"):
-        other.examples(4)
-
-
-def test_memory_holds_no_picture_until_it_is_asked_for(
-    flat_folder: Path, listed: dict[str, list], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    people = from_table(pa.table(listed), user="person", folder=flat_folder)
-    assert not isinstance(people.inputs, np.ndarray)
-    asked: list[Path] = []
-    from sfumato.data.readers import folders as lazy
-
-    decode = lazy.decode
-    monkeypatch.setattr(lazy, "decode", lambda path, *convert: asked.append(path) or decode(path, *convert))
-    people.examples(2)
-    assert asked == [flat_folder / "user2" / f"{n}.png" for n in range(3)]
+    assert open_users(rows, user="person", folder=flat_folder).fingerprint() != held.fingerprint()
 
 
 def test_progress_ends_at_the_last_row(flat_folder: Path, listed: dict[str, list]) -> None:
     seen: list[tuple[int, int]] = []
-    from_table(pa.table(listed), user="person", folder=flat_folder, progress=lambda *told: seen.append(told))
+    open_users(pa.table(listed), user="person", folder=flat_folder, progress=lambda *told: seen.append(told))
     assert seen[-1] == (21, 21)
     assert seen == sorted(seen)
 
@@ -252,10 +216,10 @@ def test_a_file_that_one_user_names_twice_counts_twice_and_is_told(flat_folder: 
     (flat_folder / "user3" / "again.png").symlink_to(flat_folder / "user3" / "1.png")
     files = [*listed["file"], "user3/again.png", "user3/./0.png"]
     people = [*listed["person"], "user3", "user3"]
-    found = from_table(pa.table({"file": files, "person": people}), user="person", folder=flat_folder)
+    found = open_users(pa.table({"file": files, "person": people}), user="person", folder=flat_folder)
     assert found.sizes.tolist() == [1, 2, 3, 6, 5, 6]
     told = "2 rows name a file that a row before names, position 21 that of position 7 for example"
     assert found.notes == (f"{told}: each counts as a picture of that user",)
     assert found.notes[0] in found.summary()
-    alone = examples_from_table(pa.table({"file": files}), folder=flat_folder)
+    alone = open_examples(pa.table({"file": files}), folder=flat_folder)
     assert alone.notes == (f"{told}: each is an example of its own",)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data import examples_from_table, from_table, load, open_store
 from sfumato.data import gather as inputs
+from sfumato.data import open_examples, open_users
 from sfumato.data.readers import tars
 from sfumato.data.readers.tables import open_source
 
@@ -50,7 +50,7 @@ def _npy(array: np.ndarray) -> bytes:
     return content.getvalue()
 
 
-def _refusal(source: Any, read: Callable = from_table, **columns: Any) -> str:
+def _refusal(source: Any, read: Callable = open_users, **columns: Any) -> str:
     with pytest.raises(InputError) as refusal:
         read(source, **columns)
     assert "\n" not in str(refusal.value)
@@ -69,10 +69,10 @@ def test_each_user_has_the_pictures_of_their_samples(
 ) -> None:
     monkeypatch.setattr(inputs, "_ROWS", 3)
     store = tmp_path / "store" if stored else None
-    dataset = from_table(shards(), user=user, input="png", label="cls", store=store)
+    dataset = open_users(shards(), user=user, input="png", label="cls", store=store)
     assert list(dataset.user_ids) == ["al", "bo", "cy", "dee"]
     if stored:
-        dataset = open_store(tmp_path / "store", verify=True)
+        dataset = open_users(tmp_path / "store", verify=True)
     for number, name in enumerate(dataset.user_ids):
         rows = [i for i in range(9) if album["person"][i] == name]
         found, labels = dataset.examples(number)
@@ -91,7 +91,7 @@ def test_columns_are_told_by_extensions_and_fields(shards: Callable, tmp_path: P
     (block,) = opened.blocks(["__key__", "__url__"], 100)
     assert block["__key__"].to_pylist() == [f"d/{i:04d}" for i in range(9)]
     assert block["__url__"].to_pylist()[3:5] == [str(tmp_path / "a-0.tar"), str(tmp_path / "a-1.tar")]
-    several = examples_from_table(str(tmp_path), input=("npy", "json.at.place"), label="json.at.hour", classes=False)
+    several = open_examples(str(tmp_path), input=("npy", "json.at.place"), label="json.at.hour", classes=False)
     assert several.inputs[0][:].tolist() == [np.full((2, 3), i).tolist() for i in range(9)]
     assert several.inputs[1][:].tolist() == [[0.5, i] for i in range(9)]
     assert several.targets.tolist() == list(range(9))
@@ -100,8 +100,8 @@ def test_columns_are_told_by_extensions_and_fields(shards: Callable, tmp_path: P
 def test_one_door_takes_shards(shards: Callable, tmp_path: Path) -> None:
     pattern = shards()
     for place in (pattern, tmp_path, tmp_path / "a-{0..1}.tar"):
-        assert load(place, user="person", input="png").sizes.tolist() == [3, 2, 3, 1]
-    assert "say whose each row is, --user COLUMN or user=, of png, cls" in _refusal(pattern, load)
+        assert open_users(place, user="person", input="png").sizes.tolist() == [3, 2, 3, 1]
+    assert "say whose each row is, --user COLUMN or user=, of png, cls" in _refusal(pattern, open_users)
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_later_samples_are_of_the_kind_of_the_first(shards: Callable, monkeypatc
     monkeypatch.setattr(tars, "_SAMPLES_LOOKED_AT", 2)
 
     def refused(column: str, **parts: bytes) -> str:
-        return _refusal(shards({5: parts}), examples_from_table, input=column)
+        return _refusal(shards({5: parts}), open_examples, input=column)
 
     assert "cls of the sample 'd/0005' of " in refused("cls", cls=b"cat")
     assert "is no whole number" in refused("cls", cls=b"")
@@ -146,7 +146,7 @@ def test_later_samples_are_of_the_kind_of_the_first(shards: Callable, monkeypatc
 
 def test_labels_that_are_words_are_classes(shards: Callable) -> None:
     words = {i: {"cls": b"cat" if i % 2 else b"ant"} for i in range(9)}
-    assert list(from_table(shards(words), user="person", input="png", label="cls").label_names) == ["ant", "cat"]
+    assert list(open_users(shards(words), user="person", input="png", label="cls").label_names) == ["ant", "cat"]
 
 
 def test_fields_are_named_from_the_first_samples(shards: Callable) -> None:
@@ -186,7 +186,7 @@ def test_a_field_that_is_there_twice_is_refused_where_it_is_asked_for(shards: Ca
     alike = {i: {"json": b'{"at.hour": 1, "at": {"hour": 2}, "person": "al"}'} for i in range(9)}
     source = shards(alike)
     assert "has the column 'json.at.hour' twice" in _refusal(source, user="json.at.hour", input="png")
-    assert len(from_table(source, user="json.person", input="png")) == 1
+    assert len(open_users(source, user="json.person", input="png")) == 1
     assert "has the column 'json.person' twice" in _refusal(
         shards({i: {"json.person": b"cy"} for i in range(9)}), user="json.person", input="png"
     )

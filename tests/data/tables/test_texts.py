@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data import Tokenizer, examples_from_table, from_table, open_store
+from sfumato.data import Tokenizer, open_examples, open_users
 
 NOTES = ["It rains.", "no", "it is late", "NO no"]
 WHO = ["al", "bo", "al", "cy"]
@@ -19,7 +19,7 @@ WHO = ["al", "bo", "al", "cy"]
 
 def _refusal(source: Any, **columns: Any) -> str:
     with pytest.raises(InputError) as refusal:
-        examples_from_table(source, **columns)
+        open_examples(source, **columns)
     assert "\n" not in str(refusal.value)
     return str(refusal.value)
 
@@ -28,7 +28,7 @@ def _refusal(source: Any, **columns: Any) -> str:
 def test_texts_become_the_ids_of_the_tokenizer(kind: Any) -> None:
     tokenizer = Tokenizer(vocabulary=500, length=5)
     table = kind({"note": NOTES, "y": [0, 1, 0, 1]})
-    dataset = examples_from_table(table, input="note", label="y", tokenize=tokenizer)
+    dataset = open_examples(table, input="note", label="y", tokenize=tokenizer)
     assert (dataset.inputs[0][:] == tokenizer.ids(NOTES)).all()
     assert dataset.vocabulary_sizes == (500,)
 
@@ -40,11 +40,11 @@ def test_a_function_tokenizes_and_the_statement_says_what_it_is_taken_to_be(tmp_
         return [[len(text), ord(text[0])] for text in texts]
 
     for store in (None, tmp_path / "store"):
-        people = from_table(table, input="note", user="who", tokenize=ids, store=store)
+        people = open_users(table, input="note", user="who", tokenize=ids, store=store)
         assert people.examples(0)[0].tolist() == [[9, ord("I")], [10, ord("i")]]
         assert "The tokenizer that was given is assumed to be public" in people.assumptions[0]
-    assert open_store(tmp_path / "store").assumptions == people.assumptions
-    assert examples_from_table(table, input="note", tokenize=ids).assumptions == people.assumptions
+    assert open_users(tmp_path / "store").assumptions == people.assumptions
+    assert open_examples(table, input="note", tokenize=ids).assumptions == people.assumptions
 
 
 def test_what_is_no_list_of_ids_a_text_is_refused() -> None:
@@ -68,7 +68,7 @@ def test_what_is_no_list_of_ids_a_text_is_refused() -> None:
 
 def test_ids_of_hugging_face_pass_if_they_are_equally_many() -> None:
     rows = {"input_ids": [[5, 6, 0], [7, 0, 0]], "attention_mask": [[1, 1, 0], [1, 0, 0]], "label": ["b", "a"]}
-    dataset = examples_from_table(
+    dataset = open_examples(
         datasets.Dataset.from_dict(rows), input=("input_ids", "attention_mask"), label="label", vocabulary_sizes=(9,)
     )
     assert [one[:].tolist() for one in dataset.inputs] == [rows["input_ids"], rows["attention_mask"]]
@@ -89,7 +89,7 @@ def test_tensors_of_one_shape_keep_it(in_file: bool, tmp_path: Path) -> None:
     if in_file:
         pq.write_table(source, tmp_path / "x.parquet")
         source = tmp_path / "x.parquet"
-    dataset = examples_from_table(source, input=("x", "turned"), label="y")
+    dataset = open_examples(source, input=("x", "turned"), label="y")
     assert (dataset.inputs[0][:] == values[1:]).all()
     assert (dataset.inputs[1][:] == np.arange(30).reshape(5, 2, 3).transpose(0, 2, 1)[1:]).all()
 
@@ -107,14 +107,14 @@ def test_a_csv_file_is_a_table_whose_names_keep_their_zeros(tmp_path: Path) -> N
     (tmp_path / "rows.csv").write_text(lines[0])
     (tmp_path / "rows.tsv").write_text(lines[0].replace('"a, b"', "a b").replace(",", "\t"))
     for name in ("rows.csv", "rows.tsv"):
-        people = from_table(tmp_path / name, user="who", input=("age", "dose"), label="note")
+        people = open_users(tmp_path / name, user="who", input=("age", "dose"), label="note")
         assert list(people.user_ids) == ["007", "7"]
         assert people.examples(0)[0].tolist() == [[31.0, 0.5], [5.0, 0.001]]
         assert list(people.label_names)[1:] == ["c", "d"]
     assert "code" in _refusal(tmp_path / "rows.csv", input="code")
     (tmp_path / "rows.csv").write_text("who,age\nal,3\n,4\n")
     with pytest.raises(InputError, match=r"the user 'who' is missing \(null, NaN, empty or blank\) at line 3"):
-        from_table(tmp_path / "rows.csv", user="who", input="age")
+        open_users(tmp_path / "rows.csv", user="who", input="age")
     (tmp_path / "rows.csv").write_text("who,age\nal\n")
     assert "line 2 has 1 columns, the first row has 2" in _refusal(tmp_path / "rows.csv", input="age")
     (tmp_path / "rows.csv").write_text("who,age\n")
@@ -124,4 +124,4 @@ def test_a_csv_file_is_a_table_whose_names_keep_their_zeros(tmp_path: Path) -> N
 @pytest.mark.parametrize("blank", ["", "  "])
 def test_a_row_of_a_blank_user_is_refused(blank: str) -> None:
     with pytest.raises(InputError, match=r"the user 'who' is missing \(null, NaN, empty or blank\) at position 2"):
-        from_table(pa.table({"x": [1, 2, 3], "who": ["al", "bo", blank]}), user="who", input="x")
+        open_users(pa.table({"x": [1, 2, 3], "who": ["al", "bo", blank]}), user="who", input="x")

@@ -1,16 +1,12 @@
-"""Members with a common key are a sample, and an index that is kept is taken only for the tar that it was made of."""
+"""Members with a common key are a sample."""
 
 import os
-import tarfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data.readers import tars
 from sfumato.data.readers.tars import TarIndex, index_tar, is_tars, key_and_extension, shards_of
 
 FOUR = [("0001.jpg", b"picture"), ("0001.cls", b"3"), ("al/0002.Left.JPG", b"two"), ("al/0002.cls", b"")]
@@ -61,69 +57,6 @@ def test_names_that_are_no_extensions_are_refused(write_tar: Callable[..., Path]
         index_tar(write_tar([(f"2024.{i:06d}", b"") for i in range(1000, 1300)]))
 
 
-def test_an_index_is_kept_beside_a_large_tar_for_its_owner(
-    write_tar: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path = write_tar(FOUR)
-    index_tar(path)
-    assert not (path.parent / ".a.tar.index").exists()
-    monkeypatch.setattr(tars, "_KEPT", 4)
-    made = index_tar(path)
-    assert (path.parent / ".a.tar.index").stat().st_mode & 0o077 == 0
-    monkeypatch.setattr(tars, "members", None)  # it is not read again
-    again = index_tar(path)
-    assert _samples(again) == _samples(made)
-    assert (again.extensions, again.state) == (made.extensions, made.state)
-
-
-@pytest.mark.parametrize("change", ["time", "size", "headers", "cut", "other", "beyond"])
-def test_an_index_of_another_tar_is_made_again(
-    change: str, write_tar: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tars, "_KEPT", 4)
-    path = write_tar(FOUR)
-    kept = path.parent / ".a.tar.index"
-    before = index_tar(path)
-    told = path.stat()
-    other = [("0009.png", b"PICTURE"), *FOUR[1:]] if change == "headers" else [*FOUR, ("3.cls", b"1" * 9000)]
-    if change in ("size", "headers"):
-        write_tar([("9999.txt", b"nine"), *FOUR[2:], ("0003.txt", b"x")] if change == "headers" else other)
-        os.utime(path, ns=(told.st_atime_ns, told.st_mtime_ns))
-        assert (path.stat().st_size == told.st_size) == (change == "headers")
-    elif change == "time":
-        content = path.read_bytes().replace(b"picture", b"PICTURE")
-        path.write_bytes(content)
-        os.utime(path, ns=(0, told.st_mtime_ns + 1))
-    elif change == "cut":
-        kept.write_bytes(kept.read_bytes()[:-30])
-    elif change == "other":
-        kept.write_text("no index")
-    else:
-        arrays = dict(np.load(kept))
-        arrays["size"] = arrays["size"] + (1 << 40)
-        with open(kept, "wb") as file:
-            np.savez(file, **arrays)
-    found = index_tar(path)
-    with tarfile.open(path) as tar:
-        members = {name: tar.extractfile(name).read() for name in tar.getnames()}  # type: ignore[union-attr]
-    held = {f"{key}.{kind}": content for key, parts in _samples(found).items() for kind, content in parts.items()}
-    assert held == {name.lower(): content for name, content in members.items()}
-    assert (found.state == before.state) == (change not in ("time", "size"))
-
-
-def test_a_place_that_cannot_be_written_to_costs_time_only(
-    write_tar: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tars, "_KEPT", 4)
-    path = write_tar(FOUR)
-
-    def refused(*_: object, **__: object) -> None:
-        raise PermissionError
-
-    monkeypatch.setattr(tars, "write_atomic", refused)
-    assert len(index_tar(path).keys) == 2
-
-
 def test_a_tar_that_changes_behind_its_index_is_refused(write_tar: Callable[..., Path]) -> None:
     found = index_tar(write_tar(FOUR))
     write_tar([*FOUR, ("3.cls", b"1" * 9000)])
@@ -167,34 +100,3 @@ def test_a_shard_under_two_names_and_a_packed_one_in_a_folder_are_refused(
     (tmp_path / "s-002.tar.gz").write_bytes(b"")
     with pytest.raises(InputError, match=r"s-002\.tar\.gz is packed, and its samples would be left out"):
         shards_of(tmp_path)
-
-
-def test_the_index_of_a_tar_that_was_put_in_its_place_is_made_again(
-    write_tar: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tars, "_KEPT", 4)
-    monkeypatch.setattr(tars, "_LOOKED_AT", 1)
-    path = write_tar(FOUR)
-    told = path.stat()
-    assert list(index_tar(path).keys) == ["0001", "al/0002"]
-    time.sleep(0.05)  # a file system's clock may be that coarse
-    write_tar([*FOUR[:2], *((name.replace("0002", "0009"), content) for name, content in FOUR[2:])])
-    os.utime(path, ns=(told.st_atime_ns, told.st_mtime_ns))
-    assert (path.stat().st_size, path.stat().st_mtime_ns) == (told.st_size, told.st_mtime_ns)
-    assert list(index_tar(path).keys) == ["0001", "al/0009"]
-
-
-def test_an_index_of_somebody_else_is_not_taken(
-    write_tar: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tars, "_KEPT", 4)
-    path = write_tar(FOUR)
-    index_tar(path)
-    kept = path.parent / ".a.tar.index"
-    arrays = dict(np.load(kept))
-    arrays["size"] = arrays["size"] * 0
-    with open(kept, "wb") as file:
-        np.savez(file, **arrays)
-    assert not index_tar(path).size.any()  # one's own is believed
-    monkeypatch.setattr(tars.os, "geteuid", lambda: kept.stat().st_uid + 1)
-    assert index_tar(path).size.any()

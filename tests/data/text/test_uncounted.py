@@ -22,7 +22,7 @@ def written(path: Path, posts: list[tuple[str, str]] = POSTS) -> Path:
 def test_encoded_by_released_words_they_are_what_is_read_with_that_vocabulary(tmp_path: Path, words: list[str]):
     file = written(tmp_path / "posts.jsonl")
     texts = data.uncounted_texts(file, length=3)
-    ours, theirs = texts.encoded(words, texts.blank), data.text_users(file, text="words", vocabulary=words, length=3)
+    ours, theirs = texts.encoded(words, texts.blank), data.open_users(file, text="words", vocabulary=words, length=3)
     assert list(ours.user_ids) == list(theirs.user_ids) == ["al", "bo"]
     assert list(ours.label_names) == list(theirs.label_names)
     assert ours.num_classes == theirs.num_classes == len(words) + 4

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data import UserDataset, from_arrays, open_store, split_labels, split_users, text_users, write_store
+from sfumato.data import UserDataset, from_arrays, open_users, split_labels, split_users, write_store
 
 
 def posts(folder: Path, records: list[tuple[str, str]]) -> Path:
@@ -31,7 +31,7 @@ MANY = [(f"user{i % 7}", f"text {i} of {'x' * (i % 50)}") for i in range(200)]
 def test_records_of_one_user_are_gathered_from_all_over_the_file(tmp_path: Path):
     mixed = MANY.copy()
     random.Random(0).shuffle(mixed)
-    users = text_users(posts(tmp_path, mixed), text="characters", length=16)
+    users = open_users(posts(tmp_path, mixed), text="characters", length=16)
     assert list(users.user_ids) == [f"user{i}" for i in range(7)]
     for name in users.user_ids:
         assert texts_of(users, name) == "".join(f"{text}|" for user, text in mixed if user == name)
@@ -39,9 +39,9 @@ def test_records_of_one_user_are_gathered_from_all_over_the_file(tmp_path: Path)
 
 def test_a_store_holds_what_memory_would(tmp_path: Path):
     file = posts(tmp_path, MANY)
-    inside = text_users(file, text="characters", length=16)
-    stored = text_users(file, text="characters", length=16, store=tmp_path / "posts.store")
-    again = open_store(tmp_path / "posts.store", verify=True)
+    inside = open_users(file, text="characters", length=16)
+    stored = open_users(file, text="characters", length=16, store=tmp_path / "posts.store")
+    again = open_users(tmp_path / "posts.store", verify=True)
     rows = sum(-(-(len(text) + 1) // 16) for _, text in MANY)  # the end of a text is a token
     for users in (stored, again, write_store(again, tmp_path / "copy.store")):
         assert repr(users) == repr(inside) == f"UserDataset(7 users, {rows} sequences of 16 tokens, vocabulary of 100)"
@@ -58,7 +58,7 @@ def test_memory_does_not_grow_with_the_texts_where_a_store_is_written(tmp_path: 
     file = tmp_path / "many.jsonl"
     file.write_text("".join(json.dumps({"user": i % 500, "text": "x" * 4000}) + "\n" for i in range(2000)))
     tracemalloc.start()
-    stored = text_users(file, text="characters", length=80, store=tmp_path / "many.store")
+    stored = open_users(file, text="characters", length=80, store=tmp_path / "many.store")
     found = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert stored.num_examples * 81 * 4 > 30e6
@@ -66,19 +66,19 @@ def test_memory_does_not_grow_with_the_texts_where_a_store_is_written(tmp_path: 
 
 
 def test_users_without_a_token_are_left_out(tmp_path: Path):
-    users = text_users(posts(tmp_path, [("a", "x"), ("b", ""), ("c", "y")]), text="characters")
+    users = open_users(posts(tmp_path, [("a", "x"), ("b", ""), ("c", "y")]), text="characters")
     assert list(users.user_ids) == ["a", "c"]
     with pytest.raises(InputError, match="has no text of any user"):
-        text_users(posts(tmp_path, [("b", "")]), text="characters")
+        open_users(posts(tmp_path, [("b", "")]), text="characters")
 
 
 def test_a_length_is_a_whole_number(tmp_path: Path):
     with pytest.raises(InputError, match="length must be a whole number >= 1, got 0"):
-        text_users(posts(tmp_path, MANY), text="characters", length=0)
+        open_users(posts(tmp_path, MANY), text="characters", length=0)
 
 
 def test_parts_share_the_vocabulary(tmp_path: Path, recwarn):
-    users = text_users(posts(tmp_path, MANY), text="characters", length=16)
+    users = open_users(posts(tmp_path, MANY), text="characters", length=16)
     split = split_users(users, test=["user3"])
     assert [part.num_classes for part in split] == [100, 100, 100]
     assert (len(split.train), list(split.test.user_ids)) == (6, ["user3"])
@@ -90,10 +90,10 @@ def test_parts_share_the_vocabulary(tmp_path: Path, recwarn):
 
 
 def test_another_text_shows_in_the_fingerprint(tmp_path: Path):
-    one = text_users(posts(tmp_path, MANY), text="characters", length=16).fingerprint()
-    assert one == text_users(posts(tmp_path, MANY), text="characters", length=16).fingerprint()
+    one = open_users(posts(tmp_path, MANY), text="characters", length=16).fingerprint()
+    assert one == open_users(posts(tmp_path, MANY), text="characters", length=16).fingerprint()
     other = [*MANY[:-1], (MANY[-1][0], MANY[-1][1] + "!")]
-    assert one != text_users(posts(tmp_path, other), text="characters", length=16).fingerprint()
+    assert one != open_users(posts(tmp_path, other), text="characters", length=16).fingerprint()
 
 
 def test_arrays_of_tokens_need_names_for_the_whole_vocabulary():
@@ -113,9 +113,9 @@ def test_unknown_words_are_told_apart_as_inputs_and_are_one_as_targets(tmp_path:
         for i in range(30)
     ]
     file, words = posts(tmp_path, said), ["the", "cat", "sat"]
-    plain = text_users(file, text="words", vocabulary=words, length=4)
-    buckets = text_users(file, text="words", vocabulary=words, length=4, oov_buckets=1000)
-    stored = text_users(file, text="words", vocabulary=words, length=4, oov_buckets=1000, store=tmp_path / "s")
+    plain = open_users(file, text="words", vocabulary=words, length=4)
+    buckets = open_users(file, text="words", vocabulary=words, length=4, oov_buckets=1000)
+    stored = open_users(file, text="words", vocabulary=words, length=4, oov_buckets=1000, store=tmp_path / "s")
     assert buckets.num_classes == plain.num_classes == 7
     found = set()
     for user in range(3):
@@ -132,6 +132,6 @@ def test_unknown_words_are_told_apart_as_inputs_and_are_one_as_targets(tmp_path:
 def test_buckets_are_for_words(tmp_path: Path):
     file = posts(tmp_path, MANY)
     with pytest.raises(InputError, match="oov_buckets is for words"):
-        text_users(file, text="characters", oov_buckets=3)
+        open_users(file, text="characters", oov_buckets=3)
     with pytest.raises(InputError, match="oov_buckets must be a whole number >= 0"):
-        text_users(file, text="words", vocabulary=["a"], oov_buckets=-1)
+        open_users(file, text="words", vocabulary=["a"], oov_buckets=-1)

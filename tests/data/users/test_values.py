@@ -13,7 +13,7 @@ from sfumato.data import (
     UserDataset,
     examples_from_users,
     from_arrays,
-    open_store,
+    open_users,
     split_groups,
     split_labels,
     write_store,
@@ -125,7 +125,7 @@ def test_a_store_gives_back_every_value_and_item(tmp_path_factory: pytest.TempPa
     folder = tmp_path_factory.mktemp("values") / "store"
     memory = replace(from_arrays(items[:, None], values.astype(np.float32), users), item_names=ITEMS)
     written = write_store(memory, folder)
-    opened = open_store(folder, verify=True)
+    opened = open_users(folder, verify=True)
     assert opened.of_values
     assert list(opened.item_names or ()) == list(ITEMS)
     assert opened.num_classes == 0
@@ -142,8 +142,8 @@ def test_a_store_with_other_items_is_another_one(tmp_path: Path) -> None:
     other = write_store(replace(_ratings(), item_names=("Alien", "Brazil", "Heat")), tmp_path / "other")
     none = write_store(replace(_ratings(), item_names=None), tmp_path / "none")
     assert len({one.fingerprint(), other.fingerprint(), none.fingerprint()}) == 3
-    assert open_store(tmp_path / "none").item_names is None
+    assert open_users(tmp_path / "none").item_names is None
     items = tmp_path / "one" / "items.arrow"
     items.write_bytes(items.read_bytes().replace(b"Alien", b"Aliem"))
     with pytest.raises(InputError, match="index of the store"):
-        open_store(tmp_path / "one")
+        open_users(tmp_path / "one")

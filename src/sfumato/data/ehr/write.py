@@ -1,6 +1,6 @@
 """Health records written as tables that `ehr_from_tables` and `ehr_from_events` read back as they were.
 
-RatingRecords come as one data set or as several of one schema, which are written one after the other: memory does not grow
+Records come as one data set or as several of one schema, which are written one after the other: memory does not grow
 with their number.
 """
 

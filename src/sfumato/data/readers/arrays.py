@@ -9,11 +9,15 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError, one_of
-from sfumato.data.examples import ExampleDataset, examples_from_arrays
+from sfumato.data.examples import ExampleDataset, examples_from_arrays, examples_from_users
 from sfumato.data.files import MissingPart, Part, mapped, read_npz, read_npz_keys, refuse_bomb
+from sfumato.data.glyphs import glyphs
 from sfumato.data.labels import classes_of
 from sfumato.data.mapped import Strings
-from sfumato.data.pictures import fitted
+from sfumato.data.readers.tables import is_parquet_folder
+from sfumato.data.records import Reader, some
+from sfumato.data.store.opened import open_example_store, open_store
+from sfumato.data.store.seal import is_store
 from sfumato.data.users import UserDataset, from_arrays
 
 # Examples in an npz file, or in .npy files that are mapped and never read as a whole.
@@ -255,7 +259,7 @@ def _file(folder: Path, name: str) -> Path:
 # Users in an npz file of arrays, and pictures in memory brought to one size.
 
 
-def array_file(path: Path | str, size: int | Sequence[int] | None = None, channels: int | None = None) -> UserDataset:
+def array_file(path: Path | str) -> UserDataset:
     """An npz file of arrays: `images` or `inputs` [n, …], `users` [n], and `labels` [n].
 
     Refused: a row without a name (null, NaN, empty or blank) or with one that is no valid UTF-8, and an array that is
@@ -264,8 +268,6 @@ def array_file(path: Path | str, size: int | Sequence[int] | None = None, channe
 
     Args:
         path: the file. Without `labels` each user is a class.
-        size: side or (height, width) to scale pictures to.
-        channels: 1 or 3 to convert pictures to.
 
     Raises:
         InputError: the file is missing, damaged, or has other keys, or its arrays do not fit together.
@@ -288,18 +290,97 @@ def array_file(path: Path | str, size: int | Sequence[int] | None = None, channe
     names = arrays.get("label_names")
     if names is not None and names.ndim != 1:
         raise InputError(f"{path}: label_names must be a list of names, got shape {names.shape}")
-    dataset = from_arrays(inputs, labels, users, None if names is None else Strings.from_list(map(str, names)))
-    return fitted_dataset(dataset, size, channels)
+    return from_arrays(inputs, labels, users, None if names is None else Strings.from_list(map(str, names)))
 
 
-def fitted_dataset(dataset: UserDataset, size: int | Sequence[int] | None, channels: int | None) -> UserDataset:
-    """A data set in memory whose pictures have this size and these channels.
+def unlabelled_array(path: Path) -> ExampleDataset:
+    """The inputs of an npz file, or a npy file, without targets.
 
     Raises:
-        InputError: the inputs are not pictures.
+        InputError: there are none.
     """
-    if size is None and channels is None:
-        return dataset
-    if dataset.dtype != np.uint8 or len(dataset.input_shape) != 3:
-        raise InputError(f"size and channels are for pictures; these inputs are {dataset.dtype} {dataset.input_shape}")
-    return dataset.with_inputs(fitted(np.asarray(dataset.inputs[0 : dataset.inputs.shape[0]]), size, channels))
+    if path.suffix.lower() == ".npy":
+        return examples_from_arrays(mapped(path))
+    arrays = read_npz(path)
+    names = [f"{name}{ending}" for ending in ("_train", "") for name in INPUTS]
+    found = next((name for name in names if name in arrays), None)
+    if found is None:
+        raise InputError(f"{path} has {', '.join(sorted(arrays)[:8]) or 'nothing'}; needed is x, inputs or images")
+    return examples_from_arrays(arrays[found])
+
+
+def _is_word(source: object) -> bool:
+    return isinstance(source, Path) and source == Path("glyphs") and not source.exists()
+
+
+def _is_store(source: object) -> bool:
+    return isinstance(source, Path) and is_store(source)
+
+
+def _ends(source: object, *endings: str) -> bool:
+    return isinstance(source, Path) and source.suffix.lower() in endings and not source.is_dir()
+
+
+def _is_folder(source: object) -> bool:
+    return isinstance(source, Path) and source.is_dir() and not is_store(source) and not is_parquet_folder(source)
+
+
+_SIZED = frozenset({"size", "channels"})
+_DECLARED = frozenset({"classes", "num_classes", "vocabulary_sizes"})
+GLYPHS = Reader(
+    name="the embedded data",
+    recognises=lambda source, options: _is_word(source),
+    read=lambda source, options: glyphs(**some(options, "progress")),
+    options=_SIZED,
+)
+STORES = Reader(
+    name="a packed store",
+    recognises=lambda source, options: _is_store(source),
+    read=lambda source, options: open_store(source, **some(options, "verify")),
+    options=_SIZED | {"verify"},
+)
+USERS = Reader(
+    name="an npz file of arrays",
+    recognises=lambda source, options: _ends(source, ".npz"),
+    read=lambda source, options: array_file(source),
+    options=_SIZED,
+)
+GLYPH_EXAMPLES = Reader(
+    name="the embedded data",
+    recognises=lambda source, options: _is_word(source),
+    read=lambda source, options: examples_from_users(glyphs(**some(options, "progress"))),
+    options=_SIZED,
+)
+EXAMPLE_STORES = Reader(
+    name="a packed store",
+    recognises=lambda source, options: _is_store(source),
+    read=lambda source, options: open_example_store(source),
+    options=frozenset({"vocabulary", "length"}),  # as they were when it was written, so that the same words go on
+)
+UNLABELLED = Reader(
+    name="a file of arrays",
+    recognises=lambda source, options: "targets" in options and _ends(source, ".npz", ".npy"),
+    read=lambda source, options: unlabelled_array(source),
+    options=frozenset({"targets"}),
+)
+IDX = Reader(
+    name="MNIST's idx files",
+    recognises=lambda source, options: _is_folder(source) and is_idx_folder(source),
+    read=lambda source, options: idx_images(source, options["part"], **some(options, "num_classes")),
+    options=frozenset({"num_classes"}),
+    parts=True,
+)
+LOOSE = Reader(
+    name="a folder of .npy files",
+    recognises=lambda source, options: _is_folder(source) and any(source.glob("*.npy")),
+    read=lambda source, options: npy_examples(source, options["part"], **some(options, *_DECLARED)),
+    options=_DECLARED,
+    parts=True,
+)
+EXAMPLES = Reader(
+    name="an npz file of arrays",
+    recognises=lambda source, options: _ends(source, ".npz"),
+    read=lambda source, options: npz_examples(source, options["part"], **some(options, *_DECLARED)),
+    options=_DECLARED,
+    parts=True,
+)

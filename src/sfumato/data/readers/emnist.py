@@ -24,6 +24,7 @@ from sfumato._check import InputError
 from sfumato._files import read_json
 from sfumato.data.files import refuse_bomb
 from sfumato.data.mapped import Strings
+from sfumato.data.records import Reader, some
 from sfumato.data.safeguards import name_notes, refuse_same_files, refuse_shared, refuse_twice
 from sfumato.data.store.build import write_users
 from sfumato.data.users import UserDataset
@@ -259,3 +260,31 @@ def _files(path: Path | str | Sequence[Path | str], *patterns: str) -> list[Path
         raise InputError(f"there is no file {missing or Path(str(path)) / patterns[0]}; give the folder or the files")
     refuse_same_files(files)
     return files
+
+
+_OPTIONS = ("classes", "invert", "store", "progress")
+
+
+def _holds(source: object, ending: str, *patterns: str) -> bool:
+    """Whether a source is a file, several files or a folder of this format."""
+    if isinstance(source, list | tuple):
+        return all(isinstance(each, str | Path) and Path(each).suffix == ending for each in source)
+    return isinstance(source, Path) and (
+        source.suffix == ending or any(any(source.glob(pattern)) for pattern in patterns)
+    )
+
+
+TFF = Reader(
+    name="federated EMNIST (.h5)",
+    recognises=lambda source, options: (
+        isinstance(source, Path) and (source.suffix == ".h5" or any(source.glob("fed_emnist*.h5")))
+    ),
+    read=lambda source, options: emnist_tff(source, **some(options, *_OPTIONS)),
+    options=frozenset({"size", "channels", "classes", "invert"}),
+)
+LEAF = Reader(
+    name="federated EMNIST (LEAF)",
+    recognises=lambda source, options: _holds(source, ".json", "train/*.json", "*.json"),
+    read=lambda source, options: emnist_leaf(source, **some(options, *_OPTIONS)),
+    options=TFF.options,
+)

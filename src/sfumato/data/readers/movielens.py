@@ -22,6 +22,7 @@ import gzip
 import io
 import re
 import zipfile
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from glob import glob
@@ -196,7 +197,7 @@ def layout_of(place: Place, *, headed: bool = False) -> Layout:
     try:
         with place.open() as file:
             raw, second = file.readline(_LINE), file.readline(_LINE)
-    except (OSError, EOFError) as error:
+    except (OSError, EOFError, zlib.error) as error:
         raise InputError(f"{place.told} cannot be read: {' '.join(str(error).split())}") from None
     line = raw.removeprefix(b"\xef\xbb\xbf").rstrip(b"\r\n")
     if not raw:
@@ -259,7 +260,10 @@ class RatingRecords:
 
 def is_movielens(path: Path) -> bool:
     """Whether a path is a release of MovieLens, or a file of ratings laid out as one."""
-    if not path.is_file():
+    if not path.exists():
+        files = sorted(glob(str(path)))
+        return bool(files) and is_movielens(Path(files[0]))
+    if path.is_dir():
         return is_movielens_folder(path)
     if path.suffix.lower() == ".zip" or path.name in MOVIELENS:
         return True

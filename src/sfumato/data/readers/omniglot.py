@@ -7,17 +7,17 @@ or a drawer.
 import itertools
 import os
 import re
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
 
 from sfumato._check import InputError, one_of
-from sfumato.data.files import read_npz
+from sfumato.data.files import read_npz, read_npz_keys
 from sfumato.data.mapped import Strings
-from sfumato.data.pictures import OnError, folders, is_folder, user_names
-from sfumato.data.readers.folders import CACHE_BYTES, Entry, from_entries
+from sfumato.data.pictures import LAYOUTS, folders, is_folder, user_names
+from sfumato.data.readers.folders import picture_files
+from sfumato.data.records import PICTURES, Reader, Records, RowClasses, some
 from sfumato.data.safeguards import name_notes
 from sfumato.data.users import UserDataset, from_arrays
 
@@ -28,44 +28,25 @@ _OMNIGLOT_FILE = re.compile(r"\d+_(\d+)\.png")
 _OMNIGLOT_KEYS = {"images", "character", "alphabet", "drawer", "alphabet_names"}
 
 
-def omniglot_folder(
-    path: Path | str,
-    users: OmniglotUser = "character",
-    size: int | Sequence[int] | None = None,
-    on_error: OnError = "refuse",
-    *,
-    invert: bool = False,
-    cache_bytes: int = CACHE_BYTES,
-    progress: Callable[[int, int], None] | None = None,
-) -> UserDataset:
+def omniglot_folder(path: Path, users: OmniglotUser = "character") -> Records:
     """Omniglot's folders: `path/<Alphabet>/character01/0001_01.png`, the last number being the drawer.
-
-    Refused: a name that is blank or no valid UTF-8, and one file under two users by any link. Counted in `notes`: names
-    that differ only in case, blanks, zeros or Unicode form, and names such as `NA` that often stand for a missing one,
-    and a file twice for one user. The rule is that of all readers, `sfumato.data.safeguards`.
 
     Args:
         path: `images_background` or `images_evaluation`.
         users: "character" or "drawer".
-        size: side or (height, width) to scale to; None keeps 105×105.
-        on_error: "refuse" or "skip" files that are not readable or not named like this.
-        invert: False: ink is 0 and paper 255, as in the files; True: ink is 255.
-        cache_bytes: memory for decoded pictures.
-        progress: called with (pictures checked, pictures).
 
     Returns:
-        a lazily decoded data set; a class is a character ("Greek/character01"), its group the alphabet.
+        a class is a character ("Greek/character01"), its group the alphabet.
 
     Raises:
-        InputError: the folder is not laid out like this, or has bad files (with on_error="refuse").
+        InputError: the folder is not laid out like this.
     """
     one_of(("character", "drawer"), users=users)
-    root = Path(path)
-    alphabets, strays = user_names(root)
+    alphabets, strays = user_names(path)
     if "images_background" in alphabets:
-        raise InputError(f"give one of the folders in it: {root / 'images_background'} or images_evaluation")
-    entries: list[Entry] = []
-    for folder in folders(root, alphabets):
+        raise InputError(f"give one of the folders in it: {path / 'images_background'} or images_evaluation")
+    rows: list[tuple[str, str, str]] = []
+    for folder in folders(path, alphabets):
         strays += folder.strays
         for kind, file in folder.files:
             match = _OMNIGLOT_FILE.fullmatch(Path(file).name)
@@ -73,22 +54,24 @@ def omniglot_folder(
                 strays.append((file, "is not Omniglot's <Alphabet>/character<n>/<character>_<drawer>.png"))
                 continue
             label = f"{folder.name}/{kind}"
-            user = label if users == "character" else f"drawer{int(match[1]):02d}"
-            entries.append(Entry(user=user, label=label, path=file))
-    entries.sort(key=lambda entry: (entry.user, entry.path))
-    return from_entries(
-        root,
-        entries,
-        users=sorted({entry.user for entry in entries}),
-        label_names=sorted({entry.label for entry in entries}),
-        group=_alphabet,
+            rows.append((label if users == "character" else f"drawer{int(match[1]):02d}", file, label))
+    rows.sort()
+    names, labels = (sorted({row[place] for row in rows}) for place in (0, 2))
+    owner, codes = ({name: place for place, name in enumerate(each)} for each in (names, labels))
+    return picture_files(
+        path,
+        [file for _, file, _ in rows],
+        owners=(names, np.array([owner[user] for user, _, _ in rows], np.int64)),
+        labelled=RowClasses(
+            values=np.array([codes[label] for _, _, label in rows], np.int64),
+            names=Strings.from_list(labels),
+            groups=Strings.from_list(map(_alphabet, labels)),
+            whole=True,
+        ),
         strays=strays,
-        size=size,
+        needs=("users with readable pictures", LAYOUTS),
+        options={"users": users},
         channels=1,
-        on_error=on_error,
-        invert=invert,
-        cache_bytes=cache_bytes,
-        progress=progress,
     )
 
 
@@ -155,13 +138,17 @@ def _refuse_misfits(path: Path | str, arrays: dict[str, np.ndarray]) -> None:
         raise InputError(f"{path}: alphabet must be in 0 … {known - 1}, the positions in alphabet_names")
 
 
-def is_omniglot_npz(keys: Sequence[str]) -> bool:
-    """Whether an npz file with these keys is Omniglot's."""
-    return set(keys) >= _OMNIGLOT_KEYS
+def is_omniglot_npz(path: object) -> bool:
+    """Whether a file is Omniglot's npz."""
+    return isinstance(path, Path) and path.suffix == ".npz" and set(read_npz_keys(path)) >= _OMNIGLOT_KEYS
 
 
-def is_omniglot_folder(path: Path) -> bool:
+def is_omniglot_folder(path: object) -> bool:
     """Whether a folder looks like `<Alphabet>/character<n>/`."""
+    if not isinstance(path, Path) or not path.is_dir():
+        return False
+    if (path / "images_background").is_dir():
+        return True
     with os.scandir(path) as entries:
         some = itertools.islice((entry.path for entry in entries if is_folder(entry)), 3)
         return any(next(Path(folder).glob("character[0-9]*/*_[0-9]*.png"), None) is not None for folder in some)
@@ -169,3 +156,18 @@ def is_omniglot_folder(path: Path) -> bool:
 
 def _alphabet(label: str) -> str:
     return label.rsplit("/", 1)[0]
+
+
+FOLDERS = Reader(
+    name="Omniglot's folder",
+    recognises=lambda source, options: is_omniglot_folder(source),
+    read=lambda source, options: omniglot_folder(source, **some(options, "users")),
+    options=PICTURES | {"users", "invert"},
+    names_files=True,
+)
+ARRAYS = Reader(
+    name="Omniglot's npz",
+    recognises=lambda source, options: is_omniglot_npz(source),
+    read=lambda source, options: omniglot_npz(source, **some(options, "users", "invert")),
+    options=frozenset({"size", "channels", "users", "invert"}),
+)

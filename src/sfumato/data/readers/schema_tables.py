@@ -17,7 +17,7 @@ from sfumato.data.examples import ExampleDataset
 from sfumato.data.labels import LabelCodes, Repairs, told_repairs
 from sfumato.data.readers.delimited import is_delimited, read_rows
 from sfumato.data.readers.tables import PARQUET, is_parquet_folder, open_source
-from sfumato.data.records import is_nested, remedy_of
+from sfumato.data.records import Reader, is_nested, remedy_of, some
 from sfumato.data.schema import Schema, TargetColumn, as_text, read_schema
 from sfumato.data.store.opened import ExampleWriter
 
@@ -152,3 +152,11 @@ def _refuse_columns(path: Path, found: Sequence[str], schema: Schema) -> None:
         raise InputError(
             f"{path} has {columns} {some}, which the schema does not declare; declare each, if only as drop"
         )
+
+
+EXAMPLES = Reader(
+    name="a table",
+    recognises=lambda source, options: "schema" in options and (not isinstance(source, Path) or is_table(source)),
+    read=lambda source, options: table(source, options["schema"], **some(options, "delimiter", "store", "progress")),
+    options=frozenset({"schema", "delimiter"}),
+)

@@ -30,7 +30,7 @@ import pyarrow as pa
 from sfumato._check import InputError
 from sfumato.data.readers.delimited import is_delimited, read_rows
 from sfumato.data.readers.tars import is_tars, open_tars
-from sfumato.data.records import Records, position
+from sfumato.data.records import COLUMNS, PICTURES, Reader, Records, position
 from sfumato.data.safeguards import key_twice, refuse_same_files
 
 PARQUET = (".parquet", ".pq")
@@ -355,3 +355,41 @@ def _classes(schema: pa.Schema) -> dict[str, list[str]]:
         return {name: list(map(str, told["names"])) for name, told in features.items() if "names" in told}
     except (KeyError, TypeError, ValueError, AttributeError):
         return {}
+
+
+def is_table_source(source: Any) -> bool:
+    """Whether a source is a table in memory, or a path that is named like one."""
+    if isinstance(source, list | tuple):  # of files, or what `open_source` refuses
+        return not all(isinstance(each, str | Path) for each in source)
+    return not isinstance(source, Path) or is_tars(source) or is_table_file(source)
+
+
+def _is_named(source: Any, options: Mapping[str, Any]) -> bool:
+    """Whether a table's columns are named, and not described by a schema or found by their kind."""
+    texts = "text" in options or "header" in options or isinstance(options.get("label"), int)
+    if "schema" in options or texts or not is_table_source(source):
+        return False
+    named = {"input", "label", "folder", "targets", "tokenize"} & options.keys()
+    return bool(named) or not isinstance(source, Path) or is_tars(source)
+
+
+def _has_columns(source: Any, options: Mapping[str, Any]) -> bool:
+    """Whether columns are named of a folder that has files of Parquet somewhere, so that it is refused as a table."""
+    named = bool({"user", "input", "label"} & options.keys()) and isinstance(source, Path) and source.is_dir()
+    return named and any(next(source.rglob(f"*{ending}"), None) is not None for ending in PARQUET)
+
+
+USERS = Reader(
+    name="a table",
+    recognises=lambda source, options: is_table_source(source) or _has_columns(source, options),
+    read=lambda source, options: open_source(source),
+    options=COLUMNS | PICTURES,
+)
+EXAMPLES = Reader(
+    name="a table",
+    recognises=_is_named,
+    read=lambda source, options: open_source(source),
+    options=(COLUMNS - {"user"})
+    | PICTURES
+    | {"classes", "num_classes", "vocabulary_sizes", "vocabulary", "length", "named", "targets"},
+)

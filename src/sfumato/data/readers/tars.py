@@ -6,9 +6,7 @@ A member's key is its name up to the first dot behind the last slash; what follo
 `al/0001.left.JPG` is the `left.jpg` of the sample `al/0001`. Members without an extension, with a dot in front, or
 named `__…__` belong to none. The members of a sample stand one after the other.
 
-The index takes about 24 bytes a member and the keys, however long the contents are. That of a large tar is kept beside
-it, `.NAME.index`, and is taken again while it is the reader's own, and size and times of the tar and its headers at 64
-places are what they were.
+The index takes about 24 bytes a member and the keys, however long the contents are.
 
 References:
     WebDataset, module `webdataset.tariterators`: `base_plus_ext`, `group_by_keys`.
@@ -24,11 +22,8 @@ Which tar files are meant: a file, a folder of them, or a pattern with `*`, `?`,
 ['train.tar', 'test.tar']
 """
 
-import contextlib
 import glob
-import hashlib
 import io
-import json
 import os
 import re
 import stat
@@ -45,8 +40,8 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError
-from sfumato._files import beside, parse_json, write_atomic
-from sfumato.data.files import array_in, read_npz
+from sfumato._files import parse_json
+from sfumato.data.files import array_in
 from sfumato.data.mapped import Strings
 from sfumato.data.pictures import picture_endings
 from sfumato.data.records import Records, is_list, lists
@@ -248,10 +243,7 @@ def _refuse_more(handle: int, at: int, path: Path | str) -> None:
         raise InputError(f"{path} goes on behind its end; join tars with tar --concatenate, or give them one by one")
 
 
-_KEPT = 10_000  # members; an index of fewer is made again in a tenth of a second
-_LOOKED_AT = 64  # headers compared before a kept index is taken
 _MOST_EXTENSIONS = 256
-_VERSION = 2
 _META = re.compile(r"__[^/]*__($|/)")
 
 
@@ -307,20 +299,14 @@ class TarIndex:
 
 
 def index_tar(path: Path) -> TarIndex:
-    """The index of a tar: the one that is kept beside it, else made, and kept if that can be done.
+    """The index of a tar.
 
     Raises:
         InputError: as `members`; or the members of a sample do not stand together, or two have the same name.
     """
     with open_tar(path) as file:
         state = _state(file)
-        kept = beside(path, before=".", after=".index")
-        found = _read(kept, path, state, file)
-        if found is None:
-            found = _made(path, state, file)
-            if len(found.sample) >= _KEPT:
-                with contextlib.suppress(OSError):  # a place that cannot be written to costs the time again
-                    write_atomic(kept, _written(found, file), private=True)
+        found = _made(path, state, file)
         _refuse_changed(file, path, state)
         return found
 
@@ -396,78 +382,6 @@ def _state(file: BinaryIO) -> tuple[int, int]:
 def _refuse_changed(file: BinaryIO, path: Path, state: tuple[int, int]) -> None:
     if _state(file) != state:
         raise InputError(f"{path} changed while it was read; start again, and leave it as it is")
-
-
-def _headers(offsets: np.ndarray, file: BinaryIO) -> str:
-    """A digest of some headers, from the first member to the last one."""
-    digest = hashlib.blake2b(digest_size=16)
-    for place in np.linspace(0, max(len(offsets) - 1, 0), min(len(offsets), _LOOKED_AT)).astype(np.int64):
-        digest.update(os.pread(file.fileno(), BLOCK, int(offsets[place]) - BLOCK))
-    return digest.hexdigest()
-
-
-def _written(found: TarIndex, file: BinaryIO) -> bytes:
-    facts = {
-        "version": _VERSION,
-        "state": found.state,
-        "extensions": found.extensions,
-        "headers": _headers(found.offset, file),
-        "placed": os.fstat(file.fileno()).st_ctime_ns,
-    }
-    content, (keys, ends) = io.BytesIO(), found.keys.arrays
-    np.savez(
-        content,
-        facts=np.frombuffer(json.dumps(facts).encode(), np.uint8),
-        keys=keys,
-        ends=ends,
-        **{name: getattr(found, name) for name in ("sample", "extension", "offset", "size")},
-    )
-    return content.getvalue()
-
-
-def _read(kept: Path, path: Path, state: tuple[int, int], file: BinaryIO) -> TarIndex | None:
-    """The index that is kept, if it is one of this tar as it is now."""
-    try:
-        if not kept.is_file() or kept.stat().st_uid != os.geteuid():  # others would tell what is whose
-            return None
-        arrays = read_npz(kept)
-        facts = json.loads(arrays.pop("facts").tobytes())
-        keys, ends = arrays.pop("keys"), arrays.pop("ends")
-        if facts["version"] != _VERSION or tuple(facts["state"]) != state:
-            return None
-        if facts["placed"] != os.fstat(file.fileno()).st_ctime_ns:  # a copy may keep the time of change
-            return None
-        found = TarIndex(
-            path=path, state=state, keys=Strings(keys, ends), extensions=tuple(facts["extensions"]), **arrays
-        )
-        return found if _fits(found) and facts["headers"] == _headers(found.offset, file) else None
-    except (InputError, ValueError, TypeError, KeyError, AttributeError, OSError):
-        return None  # not ours, or damaged: it is made again
-
-
-def _fits(found: TarIndex) -> bool:
-    """Whether what a file says is an index: of the right kinds, and within the tar."""
-    keys, ends = found.keys.arrays
-    kinds = (np.int32, np.int32, np.int64, np.int64)
-    held = (found.sample, found.extension, found.offset, found.size)
-    if any(one.dtype != kind or one.shape != held[0].shape for one, kind in zip(held, kinds, strict=True)):
-        return False
-    samples = len(found.keys)
-    return bool(
-        (keys.dtype, ends.dtype, keys.ndim, ends.ndim) == (np.uint8, np.int64, 1, 1)
-        and len(ends)
-        and (ends[0], ends[-1]) == (0, len(keys))
-        and (np.diff(ends) >= 0).all()
-        and all(isinstance(one, str) for one in found.extensions)
-        and len(held[0])
-        and (np.diff(found.sample) >= 0).all()
-        and (found.sample[0], found.sample[-1]) == (0, samples - 1)
-        and (found.extension >= 0).all()
-        and (found.extension < len(found.extensions)).all()
-        and (found.offset >= BLOCK).all()
-        and (found.size >= 0).all()
-        and (found.offset <= found.state[0] - found.size).all()
-    )
 
 
 SUFFIX = ".tar"

@@ -1,6 +1,7 @@
-"""Texts with a class each, in a CSV or TSV file, as token ids.
+"""Texts: those of users as sequences of tokens, and those with a class each in a CSV or TSV file.
 
-Each row is read, turned into ids by a public rule (`Tokenizer`) and forgotten; nothing is counted over the records.
+Of texts with a class, each row is read, turned into ids by a public rule (`Tokenizer`) and forgotten; nothing is
+counted over the records.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,9 +12,11 @@ import numpy as np
 from sfumato._check import InputError, one_of
 from sfumato.data.examples import ExampleDataset
 from sfumato.data.labels import LabelCodes
-from sfumato.data.readers.delimited import RowBlock, read_rows
+from sfumato.data.readers.delimited import RowBlock, is_delimited, read_rows
+from sfumato.data.records import Reader, some
 from sfumato.data.store.opened import ExampleWriter
 from sfumato.data.text import Tokenizer
+from sfumato.data.text_users import text_users
 
 _LABEL_NAMES = ("label", "class", "class index", "category", "target", "y")
 _TEXT_NAMES = ("text", "title", "description", "content", "body", "sentence", "review", "message")
@@ -134,3 +137,27 @@ def _place(column: str | int, names: Sequence[str] | None, width: int, path: str
     if column not in names:
         raise InputError(f"{path} has no column {column!r}; it has {', '.join(names)}")
     return names.index(column)
+
+
+_ALWAYS = ("store", "progress")
+_OF_USERS = ("text", "vocabulary", "length", "user", "input", "oov_buckets")
+_SAY_TEXTS = {"text", "header", "label", "vocabulary", "length", "delimiter"}
+_OF_CLASSES = ("vocabulary", "length", "label", "text", "header", "delimiter")
+USERS = Reader(
+    name="texts of users",
+    recognises=lambda source, options: "text" in options,
+    read=lambda source, options: text_users(source, **some(options, *_OF_USERS, *_ALWAYS)),
+    options=frozenset(_OF_USERS),
+)
+EXAMPLES = Reader(
+    name="texts with a class each",
+    recognises=lambda source, options: (
+        isinstance(source, Path)
+        and is_delimited(source)
+        and (bool(_SAY_TEXTS & options.keys()) or looks_like_text(source))
+    ),
+    read=lambda source, options: text_csv(
+        source, label_values=options.get("label_names"), **some(options, *_OF_CLASSES, *_ALWAYS)
+    ),
+    options=frozenset((*_OF_CLASSES, "label_names")),
+)

@@ -13,6 +13,7 @@ from sfumato.data.mapped import ChunkedRows, Strings
 from sfumato.data.safeguards import refuse_undecodable
 from sfumato.data.store.format import Column, Frame, read_table
 from sfumato.data.store.seal import CLASSES, EXAMPLES, ITEMS, USERS, read_facts, verified_digest
+from sfumato.data.store.seal import NAMES as EXAMPLE_NAMES
 from sfumato.data.store.writer import TARGET, StoreWriter, refuse_full
 from sfumato.data.users import UserDataset
 
@@ -30,6 +31,7 @@ class Opened:
         classes: names of the classes, or None.
         groups: groups of the classes, or None.
         items: names of the items that inputs name by their number, or None.
+        names: of the examples, or None.
 
     Raises:
         InputError: there is no store, or it is unfinished, truncated, changed, or of another version.
@@ -44,6 +46,10 @@ class Opened:
             self.classes, self.groups = _texts(named, "name"), _texts(named, "group")
             items = read_table(path / ITEMS, self.facts["items"]) if ITEMS in self.facts["files"] else {}
             self.items = _texts(items, "name")
+            named = (
+                read_table(path / EXAMPLE_NAMES, self.facts["examples"]) if EXAMPLE_NAMES in self.facts["files"] else {}
+            )
+            self.names = _texts(named, "name")
         except (KeyError, TypeError, AttributeError) as error:
             raise InputError(f"the store {path} is damaged ({type(error).__name__}); pack it again") from None
 
@@ -152,6 +158,7 @@ def open_store(path: Path | str, verify: bool = False) -> UserDataset:
         notes=tuple(store.facts["notes"]),
         contents=store.digest,
         item_names=store.items,
+        example_names=store.names,
     )
 
 
@@ -180,14 +187,23 @@ class ExampleWriter:
         shapes: the shape of one example in each of the inputs.
         dtypes: their types.
         folder: where to write them; None keeps them in memory.
+        names: of all examples, or None.
+        private: a folder for its owner's eyes only.
 
     Raises:
         InputError: the folder is not empty.
     """
 
     def __init__(
-        self, shapes: Sequence[tuple[int, ...]], dtypes: Sequence[np.dtype | type], folder: Path | str | None
+        self,
+        shapes: Sequence[tuple[int, ...]],
+        dtypes: Sequence[np.dtype | type],
+        folder: Path | str | None,
+        *,
+        names: Sequence[str] | None = None,
+        private: bool = False,
     ) -> None:
+        self._names, self._private = names, private
         self.count = 0
         self._inputs = [
             Column(INPUTS if len(shapes) == 1 else f"{INPUTS}_{place}", tuple(shape), np.dtype(dtype))
@@ -227,11 +243,14 @@ class ExampleWriter:
             self._store(self._folder, blocks, targets)
         self.count += rows
 
-    def finish(self, numbers: np.ndarray | None = None, **facts: Any) -> ExampleDataset:
+    def finish(
+        self, numbers: np.ndarray | None = None, *, skipped: Sequence[tuple[str, str]] = (), **facts: Any
+    ) -> ExampleDataset:
         """Seal what was written and open it.
 
         Args:
             numbers: int64 [classes], the final number of each class as it was added; None leaves targets as they are.
+            skipped: what was left out, with the reason.
             facts: the other fields of the `ExampleDataset`.
 
         Raises:
@@ -247,7 +266,11 @@ class ExampleWriter:
         for name in facts.pop("label_names", None) or ():
             self._writer.add_class(name)
         try:
-            return open_examples(self._writer.finish({**_FACTS, **facts}, numbers))
+            for name in self._names or ():
+                self._writer.add_name(name)
+            for what, reason in skipped:
+                self._writer.skip(what, reason)
+            return open_example_store(self._writer.finish({**_FACTS, **facts}, numbers))
         except OSError as error:
             raise _unwritten(self._folder, error) from None
 
@@ -258,18 +281,35 @@ class ExampleWriter:
             blocks = [targets, *blocks]
         try:
             if self._writer is None:
-                self._writer = StoreWriter(folder, columns, users=False, class_names=True, options={}, resume=False)
+                self._writer = StoreWriter(
+                    folder,
+                    columns,
+                    users=False,
+                    class_names=True,
+                    example_names=self._names is not None,
+                    options={},
+                    resume=False,
+                    private=self._private,
+                )
             self._writer.add(*blocks)
         except OSError as error:
             raise _unwritten(folder, error) from None
 
 
-def write_examples(dataset: ExampleDataset, destination: Path | str) -> ExampleDataset:
+def write_examples(
+    dataset: ExampleDataset,
+    destination: Path | str,
+    *,
+    private: bool = False,
+    skipped: Sequence[tuple[str, str]] = (),
+) -> ExampleDataset:
     """Write a data set as a store in constant memory, decoding pictures once.
 
     Args:
         dataset: what to write.
         destination: a folder that does not exist or is empty.
+        private: for its owner's eyes only.
+        skipped: what was left out while the data were read, with the reason.
 
     Returns:
         the store, opened.
@@ -277,7 +317,8 @@ def write_examples(dataset: ExampleDataset, destination: Path | str) -> ExampleD
     Raises:
         InputError: the destination is not empty, or the disk is full.
     """
-    with ExampleWriter(dataset.input_shapes, [rows.dtype for rows in dataset.inputs], destination) as writer:
+    shapes, dtypes = dataset.input_shapes, [rows.dtype for rows in dataset.inputs]
+    with ExampleWriter(shapes, dtypes, destination, names=dataset.example_names, private=private) as writer:
         for inputs, targets in dataset.batches(_BATCH):
             writer.add(inputs, targets)
         return writer.finish(
@@ -289,10 +330,11 @@ def write_examples(dataset: ExampleDataset, destination: Path | str) -> ExampleD
             assumptions=dataset.assumptions,
             found=dataset.found,
             notes=dataset.notes,
+            skipped=skipped,
         )
 
 
-def open_examples(path: Path | str) -> ExampleDataset:
+def open_example_store(path: Path | str) -> ExampleDataset:
     """Open a store as single examples; nothing is read but the targets, unless the files were copied or touched.
 
     Examples that belong to users stand for themselves then, and an assumption says so.
@@ -318,6 +360,7 @@ def open_examples(path: Path | str) -> ExampleDataset:
         assumptions=tuple(facts["assumptions"]),
         found=found_of(store),
         notes=tuple(facts["notes"]),
+        example_names=store.names,
     )
 
 

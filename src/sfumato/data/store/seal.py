@@ -3,6 +3,7 @@
     examples.arrow  a row an example: user, target, inputs
     users.arrow     a row a user: name, where the user's rows start, how many there are; absent without users
     classes.arrow   a row a class: name, group; absent without either
+    names.arrow     a row an example: its name, such as the path of its picture; absent without
     items.arrow     a row for each item that inputs name by its number; absent without items
     skipped.jsonl   the files that packing left out, with the reason
     store.json      format, version, columns, counts, size of each file, digests, and a seal over all of it
@@ -27,6 +28,7 @@ from sfumato._files import beside, read_json, write_json
 FORMAT = "sfumato store"
 VERSION = 2
 EXAMPLES, USERS, CLASSES, ITEMS = "examples.arrow", "users.arrow", "classes.arrow", "items.arrow"
+NAMES = "names.arrow"
 _FACTS, _VERIFIED = "store.json", "verified.json"
 _OLD = "examples.json"  # of folders of .npy files, as examples were once written
 _CHUNK = 1 << 22  # bytes read at a time for a digest
@@ -90,7 +92,8 @@ def read_facts(path: Path) -> dict[str, Any]:
             raise InputError(f"the store {path} has lost {name}; pack it again")
         if found != size:
             raise InputError(f"{held} has {found:,} bytes, should have {size:,}: the store is damaged; pack it again")
-    if index_digest(path) != facts["index_sha256"]:
+    named = NAMES in facts["files"]
+    if index_digest(path) != facts["index_sha256"] or (named and file_digest(path / NAMES) != facts["names_sha256"]):
         raise InputError(f"the index of the store {path} was changed after packing; pack it again")
     return facts
 
@@ -106,6 +109,12 @@ def index_digest(path: Path) -> str:
                 while chunk := content.read(_CHUNK):
                     digest.update(chunk)
     return digest.hexdigest()
+
+
+def file_digest(path: Path) -> str:
+    """SHA-256 of a file."""
+    with open(path, "rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def chained(before: bytes, piece: Any) -> bytes:

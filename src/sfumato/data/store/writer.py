@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from sfumato._check import InputError
 from sfumato._files import read_json, sync_folder, write_atomic, write_json
-from sfumato.data.mapped import Strings
+from sfumato.data.mapped import ChunkedRows, Strings
 from sfumato.data.store.format import (
     Column,
     Frame,
@@ -31,9 +31,11 @@ from sfumato.data.store.seal import (
     CLASSES,
     EXAMPLES,
     ITEMS,
+    NAMES,
     USERS,
     chained,
     content_digest,
+    file_digest,
     index_digest,
     looks_of,
     note_verified,
@@ -56,6 +58,7 @@ class StoreWriter:
         users: whether examples belong to users; a column says to which.
         class_names: whether classes have names.
         class_groups: whether classes have groups.
+        example_names: whether examples have names, such as the paths of their pictures.
         options: JSON values that must be the same when writing goes on after a stop.
         resume: go on where an earlier run stopped, if there was one.
         private: for its owner's eyes only.
@@ -73,6 +76,7 @@ class StoreWriter:
         users: bool = True,
         class_names: bool,
         class_groups: bool = False,
+        example_names: bool = False,
         options: dict[str, Any],
         resume: bool = True,
         private: bool = False,
@@ -97,7 +101,7 @@ class StoreWriter:
             self.folder.chmod(0o700)  # it may have been there
         self._lock = self._locked()
         self._open = True
-        texts = ["users"] * users + ["classes"] * class_names + ["groups"] * class_groups
+        texts = ["users"] * users + ["classes"] * class_names + ["groups"] * class_groups + ["names"] * example_names
         names = [EXAMPLES, "skipped.jsonl", *["ends.bin"] * users]
         names += [f"{text}.{part}" for text in texts for part in ("bin", "offsets.bin")]
         self._streams = {name: Stream(self.folder / name) for name in names}
@@ -139,9 +143,26 @@ class StoreWriter:
         self.classes += 1
         return self.classes - 1
 
+    def add_name(self, name: str) -> None:
+        """The name of the next example that has none."""
+        self._string("names", name)
+
+    def rows(self, name: str) -> ChunkedRows:
+        """A column of what was added so far, mapped; valid until more is added."""
+        self._streams[EXAMPLES].flush()
+        place = [column.name for column in self.columns].index(name)
+        frame = Frame(self.folder / EXAMPLES, self.columns, self.examples - self._held)
+        return ChunkedRows(frame.rows(name).whole, self._batch[place][: self._held].view(self.columns[place].dtype))
+
     def skip(self, what: str, reason: str) -> None:
         """Record what was left out."""
         self._streams["skipped.jsonl"].write((json.dumps({"what": what, "reason": reason}) + "\n").encode())
+
+    def skipped(self) -> list[tuple[str, str]]:
+        """What was left out so far, with the reason."""
+        self._streams["skipped.jsonl"].flush()
+        lines = (self.folder / "skipped.jsonl").read_text("utf-8").splitlines()
+        return [(each["what"], each["reason"]) for each in map(json.loads, lines)]
 
     def mark(self) -> None:
         """All users so far are complete: a stop from here on goes back to this point."""
@@ -197,7 +218,9 @@ class StoreWriter:
         if items is not None:
             write_table(self.folder / ITEMS, {"name": Strings.packed(items)})
             facts = {**facts, "items": len(items)}
-        files = [self.folder / name for name in (EXAMPLES, USERS, CLASSES, ITEMS, "skipped.jsonl")]
+        if "names" in self._texts:
+            facts = {**facts, "names_sha256": file_digest(self.folder / NAMES)}
+        files = [self.folder / name for name in (EXAMPLES, USERS, CLASSES, ITEMS, NAMES, "skipped.jsonl")]
         sizes = {file.name: file.stat().st_size for file in files if file.exists() and file.stat().st_size}
         write_facts(
             self.folder,
@@ -286,6 +309,8 @@ class StoreWriter:
         named = {one: texts[many] for one, many in (("name", "classes"), ("group", "groups")) if many in texts}
         if named and self.classes:
             write_table(self.folder / CLASSES, named)
+        if "names" in texts:
+            write_table(self.folder / NAMES, {"name": texts["names"]})
 
     def _mapped_texts(self, name: str) -> Strings:
         content, offsets = self.folder / f"{name}.bin", self.folder / f"{name}.offsets.bin"

@@ -24,7 +24,7 @@ def refuse_undivided(data: Any) -> None:
     """
     if not isinstance(data, UserDataset):
         raise InputError(
-            f"data must be divided by user (UserDataset), got {type(data).__name__}; data.from_table(table, "
+            f"data must be divided by user (UserDataset), got {type(data).__name__}; data.open_users(table, "
             "user=…, input=…) makes them of a table, data.from_arrays of arrays; single examples are for DPSGD"
         )
 
@@ -186,7 +186,7 @@ class Values(OutputTask):
         if not data.of_values:
             raise InputError(
                 "client.loss=squared needs a value for each record, and the data have classes; read ratings with "
-                "data.ratings, or a table with --item and --value"
+                "data.open_users, or a table with --item and --value"
             )
 
     def sums(self, outputs: Tensor, targets: Tensor, known: Any) -> Tensor:
@@ -226,7 +226,7 @@ class NextToken(OutputTask):
         if not data.of_sequences:
             raise InputError(
                 "client.loss=next_token needs a label for every token, and the data have one an example; read texts "
-                "with data.text_users (--text characters or words)"
+                "with data.open_users (--text characters or words)"
             )
 
     def size_of(self, data: UserDataset) -> int:

@@ -41,7 +41,7 @@ Ratings as single examples, for training that hides one rating: who rated what g
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -58,6 +58,7 @@ from sfumato.data.readers.movielens import (
     Place,
     RatingRecords,
     columns_of,
+    is_movielens,
     merged,
     parts_of,
     place_of,
@@ -66,6 +67,7 @@ from sfumato.data.readers.movielens import (
     times_of,
     values_of,
 )
+from sfumato.data.records import Reader, some
 from sfumato.data.safeguards import name_notes
 from sfumato.data.users import UserDataset
 
@@ -455,7 +457,7 @@ def examples_from_ratings(ratings: UserDataset, *, classes: Sequence[object] | N
     """Each rating as an example of its own.
 
     Args:
-        ratings: of `sfumato.data.ratings`, or a part of them; users keep their numbers.
+        ratings: of `sfumato.data.readers.ratings`, or a part of them; users keep their numbers.
         classes: makes the values classes: each goes to the nearest of these public numbers, the upper one of two. None
             leaves them numbers.
 
@@ -467,7 +469,7 @@ def examples_from_ratings(ratings: UserDataset, *, classes: Sequence[object] | N
         InputError: the data are no ratings, or the classes are not two or more numbers in ascending order.
     """
     if not ratings.of_values or ratings.input_shape != (1,):
-        raise InputError(f"needed are ratings of items by users, got {ratings}; read them with sfumato.data.ratings")
+        raise InputError(f"needed are ratings of items by users, got {ratings}; read them with data.open_users")
     found = examples_from_users(with_user_column(ratings))
     items = int(np.max(ratings.inputs[:])) + 1 if ratings.item_names is None else len(ratings.item_names)
     public = "Who rated which item is public, and so is how many ratings there are: only their values are labels."
@@ -497,3 +499,38 @@ def _of_classes(data: ExampleDataset, classes: Sequence[object]) -> ExampleDatas
         num_classes=len(values),
         label_names=Strings.from_list([f"{value:g}" for value in values]),
     )
+
+
+_OPTIONS = ("user", "item", "value", "time", "items", "duplicates", "on_unknown")
+
+
+def _is_rated(source: Any, options: Mapping[str, Any]) -> bool:
+    if {"item", "value"} & options.keys():
+        return True
+    if {"input", "label", "folder", "schema", "text"} & options.keys():
+        return False
+    if isinstance(source, list | tuple):
+        files = [Path(each) for each in source if isinstance(each, str | Path)]
+        return len(files) == len(source) and not any(file.suffix in (".json", ".h5") for file in files)
+    return isinstance(source, Path) and is_movielens(source)
+
+
+def _read_ratings(source: Any, options: Mapping[str, Any]) -> UserDataset:
+    low, high = options.get("value_range", (None, None))
+    return ratings(source, low=low, high=high, **some(options, *_OPTIONS, "progress"))
+
+
+USERS = Reader(
+    name="ratings",
+    recognises=_is_rated,
+    read=_read_ratings,
+    options=frozenset((*_OPTIONS, "value_range")),
+)
+EXAMPLES = Reader(
+    name="ratings",
+    recognises=_is_rated,
+    read=lambda source, options: examples_from_ratings(
+        _read_ratings(source, options), classes=options.get("rating_classes")
+    ),
+    options=USERS.options | {"rating_classes"},
+)

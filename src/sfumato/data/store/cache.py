@@ -1,0 +1,191 @@
+"""Private copies of data that do not fit into memory: stores that are built once and opened the next time.
+
+They lie in `$SFUMATO_CACHE`, else in `~/.cache/sfumato/data`, for their owner's eyes only, each under a key of what it
+was made from: the reader, its options, Pillow's version, and path, size, times and inode of every file. Nothing is
+deleted unasked. `sfumato data stores` lists them and `sfumato data stores --remove KEY` removes one.
+
+>>> place = Cache(["a reader"], Path("t.csv"), lambda: ()).place("rows")
+>>> place.parent == folder(), len(place.name)
+(True, 16)
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import PIL
+
+from sfumato._check import InputError
+from sfumato._files import beside
+from sfumato.data.store.seal import partial_folder, read_facts
+
+_SOURCE = "source.txt"
+
+
+def folder() -> Path:
+    """Where the copies are."""
+    given = os.environ.get("SFUMATO_CACHE")
+    return Path(given).expanduser() / "data" if given else Path("~/.cache/sfumato/data").expanduser()
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Where a copy of a source is kept.
+
+    Attributes:
+        facts: what it was made with: the reader and its options.
+        source: a file, a folder or a pattern.
+        files: gives the files that it stands for, but for those that rows name.
+    """
+
+    facts: Sequence[object]
+    source: Path
+    files: Callable[[], Iterable[Path]]
+
+    def place(self, *rows: str) -> Path:
+        """The folder of the store.
+
+        Args:
+            rows: digests of what the source names, such as files of pictures.
+        """
+        told = [
+            PIL.__version__,
+            str(self.source.absolute()),
+            [[str(each), *look_at(os.stat(each))] for each in self.files()],
+            *map(str, self.facts),
+            *rows,
+        ]
+        return folder() / hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+    @contextlib.contextmanager
+    def building(self, place: Path) -> Iterator[bool]:
+        """Alone with the folder, whoever else builds the same; tells whether it is there when its turn comes.
+
+        Raises:
+            InputError: the folder cannot be written.
+        """
+        try:
+            place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = os.open(beside(place, after=".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+        except OSError as error:
+            raise InputError(
+                f"{place.parent} cannot be written: {error.strerror}; name a folder for a copy of the data: --store "
+                "FOLDER (store=), or another place for all of them: SFUMATO_CACHE"
+            ) from None
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                warnings.warn(f"another process reads {self.source}; waiting for its copy in {place}", stacklevel=2)
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            beside(place, after=".source").write_text(f"{self.source.absolute()}\n")
+            yield place.exists()
+        finally:
+            os.close(handle)
+
+
+def copy_note(place: Path) -> str:
+    """The line that says that there is a copy, where it is, and how it is removed."""
+    return (
+        f"a private copy of these data is kept in {place} ({_size(place) / 1e6:,.1f} MB) and trained from; "
+        f"sfumato data stores --remove {place.name} removes it"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Copy:
+    """A copy that is kept.
+
+    Attributes:
+        key: its name.
+        path: its folder.
+        source: what it was made from.
+        size: bytes.
+        finished: whether it is whole; one that is not goes on where it stopped.
+        users, examples: of a whole one; users is None where examples stand alone.
+    """
+
+    key: str
+    path: Path
+    source: str
+    size: int
+    finished: bool
+    users: int | None = None
+    examples: int | None = None
+
+
+def copies() -> list[Copy]:
+    """All that are kept, by their keys."""
+    root = folder()
+    keys = {entry.name.partition(".")[0] for entry in root.iterdir()} if root.is_dir() else set[str]()
+    found = []
+    for key in sorted(keys):
+        path = root / key
+        parts = [each for each in _parts(path) if each.exists()]
+        if not any(each.is_dir() for each in parts):
+            continue
+        source = beside(path, after=".source")
+        facts = {}
+        with contextlib.suppress(InputError):
+            facts = read_facts(path)
+        found.append(
+            Copy(
+                key=key,
+                path=path,
+                source=source.read_text().strip() if source.exists() else "",
+                size=sum(map(_size, parts)),
+                finished=bool(facts),
+                users=facts.get("users"),
+                examples=facts.get("examples"),
+            )
+        )
+    return found
+
+
+def remove(key: str) -> Copy:
+    """Delete a copy.
+
+    Raises:
+        InputError: there is none of this key.
+    """
+    found = next((each for each in copies() if each.key == key), None)
+    if found is None:
+        have = ", ".join(each.key for each in copies()) or "none"
+        raise InputError(f"there is no copy {key!r} in {folder()}; it has {have}")
+    for part in _parts(found.path):
+        if part.is_dir():
+            shutil.rmtree(part)
+        else:
+            part.unlink(missing_ok=True)
+    return found
+
+
+def _parts(path: Path) -> list[Path]:
+    """Everything that belongs to a copy, finished or not."""
+    rows = beside(path, after=".rows")
+    return [
+        path,
+        partial_folder(path),
+        rows,
+        partial_folder(rows),
+        beside(path, after=".source"),
+        beside(path, after=".lock"),
+    ]
+
+
+def _size(path: Path) -> int:
+    if path.is_dir():
+        return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
+    return path.stat().st_size if path.exists() else 0
+
+
+def look_at(facts: os.stat_result) -> list[int]:
+    """What a change of a file changes: its size, times and inode."""
+    return [facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_dev, facts.st_ino]
