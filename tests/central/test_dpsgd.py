@@ -1,12 +1,7 @@
 """DP-SGD: the paper's step within the stated sensitivity, whatever the data and the model."""
 
-import argparse
 import dataclasses
 import json
-import shutil
-import signal
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,8 +16,7 @@ from torch.nn import functional
 from adversarial import specimens
 from adversarial.specimens import Dense, as_data
 from adversarial.specimens import numbers as coupled_numbers
-from forked import Forked, script, team
-from sfumato import data, models
+from sfumato import models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD
@@ -31,9 +25,7 @@ from sfumato.clipping import AutomaticClipNorm, QuantileRule
 from sfumato.data import ExampleDataset, to_tensor
 from sfumato.guard import due, recheck
 from sfumato.sampling import Cohort
-from sfumato.training import Cadence
 from slow import by_profile, one_in
-from small_runs import Slow, assert_equal_up_to_rounding, outcome
 
 # DP-SGD as a user runs it: the step is the paper's, and the odd cases are ordinary ones.
 
@@ -609,114 +601,3 @@ def test_a_sum_in_used_memory_is_the_same():
     first, second, _ = two_sums(give_back=True)
     assert first.data_ptr() == second.data_ptr()
     assert torch.equal(second, two_sums(give_back=False)[1])
-
-
-# A DP-SGD run that was killed and resumed is the run that was never killed; two processes do the work of one.
-
-WORKER = Path(__file__)
-FILES = ("model.safetensors", "ledger.jsonl", "statement.json", "plan.json")
-
-
-def run(out: Path, *flags: str) -> int:
-    return script(WORKER).main([str(out), *flags])
-
-
-def start_and_kill(out: Path, rounds: int, *flags: str) -> None:
-    """Start a slow run, and kill it when it has done so many rounds."""
-    process = Forked(WORKER, [str(out), "--slow", "0.02", *flags], out.with_suffix(".told"))
-    metrics, deadline = out / "metrics.jsonl", time.monotonic() + 100
-    while not metrics.exists() or len(metrics.read_text().splitlines()) < rounds:
-        assert process.poll() is None, process.told
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "undisturbed"
-    assert run(out) == 0
-    return out
-
-
-def assert_same(one: Path, other: Path) -> None:
-    for name in FILES:
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-
-
-def test_killed_in_mid_run_and_resumed_it_is_byte_identical(undisturbed, tmp_path):
-    out = tmp_path / "killed"
-    start_and_kill(out, 5)
-    assert len((out / "ledger.jsonl").read_text().splitlines()) < 12
-    assert run(out, "--resume") == 0
-    assert_same(undisturbed, out)
-
-
-def test_a_released_run_resumes_with_its_own_key_and_forgets_it_at_the_end(tmp_path):
-    out, copy = tmp_path / "released", tmp_path / "copy"
-    start_and_kill(out, 5, "--seed", "-1")
-    assert (out / "checkpoint" / "key").exists()
-    shutil.copytree(out, copy)
-    for folder in (out, copy):
-        assert run(folder, "--resume", "--seed", "-1") == 0
-        assert not (folder / "checkpoint" / "key").exists()
-    assert_same(out, copy)  # the same steps were repeated with the same noise
-
-
-def test_the_micro_batch_of_a_run_is_kept_for_its_resumption(undisturbed):
-    from sfumato.runs import checkpoint
-
-    saved = checkpoint.load(undisturbed / "checkpoint")
-    assert saved.state["contribution"]["micro_batch"] == 16
-
-
-@pytest.mark.slow
-def test_two_processes_give_the_result_of_one_with_one_draw_of_noise(tmp_path):
-    one, two = tmp_path / "one", tmp_path / "two"
-    assert run(one, "--dropout", "0") == 0  # masks are drawn by micro-batch, which processes divide in their own way
-    assert team(WORKER, [str(two), "--dropout", "0"], tmp_path / "told", 2) == ["finished\n", ""]
-    assert_equal_up_to_rounding(one, two)
-
-
-# A small seeded DP-SGD run, in a process of its own or in the test's: main([OUT, …]).
-
-
-def main(arguments: list[str]) -> int:
-    """Run as the arguments say; print one line; return the exit code."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out")
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--seed", type=int, default=3)
-    parser.add_argument("--slow", type=float, default=0.0)
-    parser.add_argument("--dropout", type=float, default=0.2)
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, (120, 8, 8, 1), dtype=np.uint8)
-    examples = data.examples_from_arrays(pixels, np.arange(120) % 3, num_classes=3)
-    # Dropout and augmentations, because their draws must repeat too.
-    dropout = nn.Dropout(options.dropout)
-    model = Slow(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), dropout, nn.Linear(144, 3))
-    model.pause = options.slow
-    plan = DPSGD(
-        steps=12,
-        batch_size=30,
-        micro_batch=16,
-        noise_multiplier=0.7,
-        clipping="adaptive",
-        adaptive_clip_count_noise=1.5,
-        optimizer="adam",
-        momentum=0.9,
-        learning_rate=0.01,
-        schedule="cosine",
-        warm_up=2,
-        augmentation="crop_flip",
-        augmentations=2,
-        ema_decay=0.9,
-        seed=options.seed if options.seed >= 0 else None,
-    )
-    return outcome(
-        lambda: plan.fit(model, examples, out=options.out, resume=options.resume, cadence=Cadence(checkpoint_every=3))
-    )
