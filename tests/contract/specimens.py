@@ -115,7 +115,18 @@ SPECIMENS: dict[str, Specimen] = {
         records=users,
         fields=_LOCAL,
         cohort=lambda units: {"clients_per_round": units},
-        variants=({}, {"clients_at_once": 3}, {"loss": "cosface"}),
+        variants=(
+            {},
+            {"clients_at_once": 3},
+            {"loss": "cosface"},
+            {
+                "clients_per_round": 2,
+                "users_per_client": 3,
+                "clients_at_once": 3,
+                "local_epochs": 2,
+                "learning_rate": 0.5,
+            },
+        ),
         command=_user_command,
     ),
     "fedsgd": Specimen(

@@ -21,7 +21,7 @@ from sfumato.sampling import Cohort
 from sfumato.training import Cadence
 from slow import by_profile, one_in
 
-# One user's data moves the sum by at most the sensitivity in the ledger and the statement: the heart of the matter.
+# What one user can move, layer by layer; that it is at most the sensitivity is asked of every plan in contract/.
 
 
 class Scores(nn.Module):
@@ -46,8 +46,8 @@ def users_of(seed: int, scale: float, count: int = 7) -> data.UserDataset:
     return data.from_arrays(inputs, labels, np.array([f"u{o}" for o in owners]))
 
 
-def moved(plan, users, seed: int) -> tuple[float, float]:
-    """By how much the sum moves without the last user, and the sensitivity that the plan accounts."""
+def moved(plan, users, seed: int) -> float:
+    """By how much the sum moves without the last user."""
     torch.manual_seed(0)
     model = Scores()
     source = RandomSource.from_seed(seed)
@@ -59,87 +59,16 @@ def moved(plan, users, seed: int) -> tuple[float, float]:
         groups = private_sum.grouping.group(cohort, 0, source)
         share = whole.clipped_sum(whole.trained.initial, groups, 0, plan.bound, plan.clip_norm, source, None)
         sums.append(share.total)
-    return (sums[0] - sums[1]).norm().item(), private_sum.contributions_moved * private_sum.scale(plan.clip_norm)
+    return (sums[0] - sums[1]).norm().item()
 
 
 LOCAL = {"learning_rate": 0.5, "momentum": 0.5, "local_epochs": 2, "batch_size": 2, "noise_multiplier": 1.0}
-PLANS = {
-    "virtual clients": lambda c, w: FedEmb(clients_per_round=2, users_per_client=3, clip_norm=c, **LOCAL),
-    "a client each": lambda c, w: FedEmb(
-        clients_per_round=2, users_per_client=1, clip_norm=c, head_classes="global", **LOCAL
-    ),
-    "shared head": lambda c, w: FedAvg(clients_per_round=2, clip_norm=c, clients_at_once=w, **LOCAL),
-    "shared head, virtual clients": lambda c, w: FedAvg(
-        clients_per_round=2, users_per_client=3, clip_norm=c, clients_at_once=w, **LOCAL
-    ),
-    "gradients": lambda c, w: FedSGD(clients_per_round=2, clip_norm=c, noise_multiplier=1.0),
-}
-
-
-@pytest.mark.parametrize("name", PLANS)
-@settings(deadline=None, max_examples=by_profile(25))
-@given(
-    seed=st.integers(0, 10**6),
-    scale=st.sampled_from([0.0, 1.0, 1e3, 1e20, float("inf"), float("nan")]),
-    clip=st.sampled_from([1e-3, 1.0, 50.0]),
-    width=st.sampled_from([1, 3]),
-)
-def test_one_user_moves_the_sum_by_at_most_the_sensitivity(name, seed, scale, clip, width):
-    distance, sensitivity = moved(PLANS[name](clip, width), users_of(seed, scale), seed)
-    assert distance <= sensitivity * (1 + 1e-9) + 1e-12
 
 
 def test_inside_a_virtual_client_one_user_can_move_more_than_one_clip_norm():
     """So the paper's C would not be a bound for a user: 2C is needed."""
-    worst = 0.0
-    for seed in range(60):
-        distance, _ = moved(PLANS["virtual clients"](1e-3, 1), users_of(seed, 1e3), seed)
-        worst = max(worst, distance / 1e-3)
-    assert worst > 1.2
-
-
-def test_an_absent_user_leaves_no_trace_in_the_sum():
-    plan = PLANS["virtual clients"](1.0, 1)
-    torch.manual_seed(0)
-    model, source, present = Scores(), RandomSource.from_seed(1), np.arange(6)
-    totals = []
-    for scale in (1.0, 1e6):
-        contribution = plan.contribution(model, users_of(0, scale), "cpu", 0)
-        groups = plan.grouping.group(present, 0, source)
-        theta = contribution.trained.initial
-        totals.append(contribution.clipped_sum(theta, groups, 0, plan.bound, 1.0, source, None).total)
-    assert torch.equal(*totals)
-
-
-BOUNDED = {
-    "per layer": {"clipping": "per_layer", "layer_shares": (3.0, 1.0)},
-    "automatic": {"clipping": "automatic"},
-    "adaptive": {"clipping": "adaptive"},
-}
-"""Fields of a plan with a shared head: two layers, the backbone's and the head's."""
-
-
-@pytest.mark.parametrize("users_per_client", [1, 3])
-@pytest.mark.parametrize("name", BOUNDED)
-@settings(deadline=None, max_examples=by_profile(15))
-@given(
-    seed=st.integers(0, 10**6),
-    scale=st.sampled_from([0.0, 1.0, 1e3, 1e20, float("inf"), float("nan")]),
-    clip=st.sampled_from([1e-3, 1.0, 50.0]),
-    width=st.sampled_from([1, 3]),
-)
-def test_every_kind_of_clipping_bounds_what_a_user_moves(name, users_per_client, seed, scale, clip, width):
-    plan = FedAvg(
-        clients_per_round=2,
-        users_per_client=users_per_client,
-        clip_norm=clip,
-        clients_at_once=width,
-        **{**LOCAL, "noise_multiplier": 0.1},
-        **BOUNDED[name],
-    )
-    distance, sensitivity = moved(plan, users_of(seed, scale), seed)
-    assert sensitivity == pytest.approx(clip * (1 if users_per_client == 1 else 2))
-    assert distance <= sensitivity * (1 + 1e-9) + 1e-12
+    plan = FedEmb(clients_per_round=2, users_per_client=3, clip_norm=1e-3, **LOCAL)
+    assert max(moved(plan, users_of(seed, 1e3), seed) for seed in range(60)) > 1.2e-3
 
 
 def alone(plan, scale: float = 1e3) -> list[torch.Tensor]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -171,11 +172,18 @@ def test_one_bit_of_the_checkpoint_that_turned_is_found(stopped: Path, name):
 
 
 REFUSED = {
-    "other files": (False, lambda folder: (folder / "plan.json").unlink(), "is not empty; choose another folder"),
+    "other files": (False, lambda folder: only_notes(folder), "is not empty; choose another folder"),
     "a run": (False, lambda folder: None, "holds a run already; resume it"),
     "no checkpoint": (True, lambda folder: (folder / "checkpoint" / "state.safetensors").unlink(), "nothing to resume"),
-    "a shorter ledger": (True, lambda folder: cut(folder / "ledger.jsonl", 1), "entries and should have .* cut short"),
+    "a shorter ledger": (True, lambda folder: cut(folder / "ledger.jsonl", 2), "entries and should have .* cut short"),
 }
+
+
+def only_notes(folder: Path) -> None:
+    """Somebody's own file in place of a run."""
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
 
 
 def cut(path: Path, lines: int) -> None:
