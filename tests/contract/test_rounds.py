@@ -28,8 +28,6 @@ from sfumato.sampling import VirtualClients
 from sfumato.training import Callback, Stop
 from slow import one_in, slow_but
 
-ADAPTIVE_ONLY = {"adaptive": {"adaptive_clip_rounds": 2}}
-
 
 def parts_and_contribution(name, **changes):
     plan = plan_of(name, **SPECIMENS[name].bare, **changes)
