@@ -2,7 +2,6 @@
 
 import json
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -107,17 +106,6 @@ def model(seed: int = 0, outputs: int = CLASSES) -> nn.Module:
 
 
 # What the tests of stopped and divided runs share: a slow network, a worker's end, and how two results compare.
-
-
-class Slow(nn.Sequential):
-    """Slow on request, so that a test can stop it between two checkpoints."""
-
-    pause = 0.0
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.training and self.pause:
-            time.sleep(self.pause)
-        return super().forward(x)
 
 
 def outcome(fit: Callable[[], Result]) -> int:

@@ -1,19 +1,12 @@
 """DP-SGD: the paper's step within the stated sensitivity, whatever the data and the model."""
 
-import argparse
 import dataclasses
 import json
-import shutil
-import signal
-import time
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from safetensors.torch import load_file
 from torch import nn
 from torch.nn import functional
@@ -21,8 +14,7 @@ from torch.nn import functional
 from adversarial import specimens
 from adversarial.specimens import Dense, as_data
 from adversarial.specimens import numbers as coupled_numbers
-from forked import Forked, script, team
-from sfumato import data, models
+from sfumato import models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD
@@ -31,9 +23,8 @@ from sfumato.clipping import Adaptive, Automatic
 from sfumato.data import ExampleDataset, to_tensor
 from sfumato.guard import due, recheck
 from sfumato.sampling import Cohort
-from sfumato.training import RoundContext, RunOptions
-from slow import by_profile, one_in
-from small_runs import Slow, assert_equal_up_to_rounding, outcome
+from sfumato.training import RoundContext
+from slow import one_in
 
 # DP-SGD as a user runs it: the step is the paper's, and the odd cases are ordinary ones.
 
@@ -93,16 +84,6 @@ def test_a_batch_in_pieces_is_the_batch_and_noise_is_drawn_once(network, picture
     torch.testing.assert_close(vector(parts.model), vector(whole.model), atol=1e-5, rtol=1e-4)
     for one, other in zip(whole.history, parts.history, strict=True):
         assert one["not_private"]["units"] == other["not_private"]["units"]
-
-
-def test_an_empty_batch_is_a_step_of_pure_noise(network, pictures, tmp_path):
-    plan = PLAN.replace(population=10**9, cohort=1, server={"learning_rate": 1.0})
-    model = network()
-    result = plan.fit(model, pictures(20), out=tmp_path / "run")
-    assert [row["not_private"]["units"] for row in result.history] == [0, 0, 0]
-    source = RandomSource.from_seed(3)
-    noise = sum(torch.from_numpy(source.stream("noise", step).normal(vector(model).numel())) for step in range(3))
-    torch.testing.assert_close(vector(model) - vector(result.model), 0.8 * 0.7 * noise, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("value", "place"), one_in(2, [float("nan"), float("inf"), 1e38], [0, 7]))
@@ -366,9 +347,7 @@ def test_batches_of_a_fixed_size_are_stated_for_an_exchanged_example(network, pi
     assert plan.private_sum(40).contributions_moved == 2.0
 
 
-# One example moves the sum by at most the sensitivity in the ledger and the statement: the heart of the matter.
-
-CLIPPINGS = ("flat", "per_layer", "automatic", "adaptive")
+# What one example moves, and two of one person; that one moves at most the sensitivity is asked in contract/.
 
 
 def wild(seed: int, scale: float, count: int = 7) -> ExampleDataset:
@@ -399,35 +378,6 @@ def sums(plan: DPSGD, data: ExampleDataset, *cohorts: np.ndarray) -> list[torch.
     return totals
 
 
-@pytest.mark.parametrize("clipping", CLIPPINGS)
-@settings(deadline=None, max_examples=by_profile(25))
-@given(
-    seed=st.integers(0, 10**6),
-    scale=st.sampled_from([0.0, 1.0, 1e3, 1e20, float("inf"), float("nan")]),
-    clip=st.sampled_from([1e-3, 1.0, 50.0]),
-    micro=st.sampled_from([1, 3, 16]),
-)
-def test_one_example_moves_the_sum_by_at_most_the_sensitivity(clipping, seed, scale, clip, micro):
-    plan = DPSGD(
-        steps=1, cohort=4, clipping={"norm": clip, "kind": clipping}, noise=0.1, examples={"micro_batch": micro}
-    )
-    present = np.arange(7)
-    whole, without = sums(plan, wild(seed, scale), present, present[:-1])
-    private_sum = plan.private_sum(7)
-    sensitivity = private_sum.contributions_moved * private_sum.scale(plan.clipping.norm)
-    assert sensitivity == pytest.approx(clip)
-    round_off = 7 * clip * 2.0**-20  # single precision within a micro-batch
-    assert (whole - without).norm().item() <= sensitivity + round_off
-
-
-@pytest.mark.parametrize("clipping", ["flat", "per_layer", "automatic"])
-def test_the_bound_is_reached_so_that_no_noise_is_wasted(clipping):
-    plan = DPSGD(steps=1, cohort=4, clipping={"norm": 0.1, "kind": clipping}, noise=1.0)
-    whole, without = sums(plan, wild(1, 1e3), np.arange(7), np.arange(6))
-    share = 1.0 if clipping != "per_layer" else 0.7  # the layer before the saturated tanh has no gradient
-    assert (whole - without).norm().item() > 0.99 * share * 0.1
-
-
 def test_two_examples_of_one_person_move_the_sum_by_more():
     """So the statement speaks of one example, and says so."""
     plan = DPSGD(steps=1, cohort=4, clipping=1e-3, noise=1.0)
@@ -455,19 +405,6 @@ def test_augmentations_of_an_example_are_clipped_together():
         RoundContext(contribution.trained.initial, groups, 0, plan.clipping, 1e-3, source)
     ).total
     assert total.norm().item() <= 1e-3
-
-
-def test_the_noise_is_scaled_to_the_sensitivity_that_the_bound_tells(network, pictures, tmp_path):
-    import json
-
-    for clipping in CLIPPINGS:
-        plan = DPSGD(steps=1, cohort=8, clipping={"norm": 0.3, "kind": clipping}, noise=0.7, seed=0)
-        plan.fit(network(), pictures(40), out=tmp_path / clipping)
-        entry = json.loads((tmp_path / clipping / "ledger.jsonl").read_text().splitlines()[0])
-        assert entry["sensitivity"] == pytest.approx(0.3)
-        share = plan.private_sum(40).sum_mechanism(0).noise_multiplier
-        assert entry["noise_std"] == pytest.approx(share * 0.3)
-        assert (share > 0.7) == (clipping == "adaptive")  # the count takes its part of the budget
 
 
 # DP-SGD with public batch norm: the whole gradient, the statistics of the released weights, no record read.
@@ -613,115 +550,3 @@ def test_a_sum_in_used_memory_is_the_same():
     first, second, _ = two_sums(give_back=True)
     assert first.data_ptr() == second.data_ptr()
     assert torch.equal(second, two_sums(give_back=False)[1])
-
-
-# A DP-SGD run that was killed and resumed is the run that was never killed; two processes do the work of one.
-
-WORKER = Path(__file__)
-FILES = ("model.safetensors", "ledger.jsonl", "statement.json", "plan.json")
-
-
-def run(out: Path, *flags: str) -> int:
-    return script(WORKER).main([str(out), *flags])
-
-
-def start_and_kill(out: Path, rounds: int, *flags: str) -> None:
-    """Start a slow run, and kill it when it has done so many rounds."""
-    process = Forked(WORKER, [str(out), "--slow", "0.02", *flags], out.with_suffix(".told"))
-    metrics, deadline = out / "metrics.jsonl", time.monotonic() + 100
-    while not metrics.exists() or len(metrics.read_text().splitlines()) < rounds:
-        assert process.poll() is None, process.told
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "undisturbed"
-    assert run(out) == 0
-    return out
-
-
-def assert_same(one: Path, other: Path) -> None:
-    for name in FILES:
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-
-
-def test_killed_in_mid_run_and_resumed_it_is_byte_identical(undisturbed, tmp_path):
-    out = tmp_path / "killed"
-    start_and_kill(out, 5)
-    assert len((out / "ledger.jsonl").read_text().splitlines()) < 12
-    assert run(out, "--resume") == 0
-    assert_same(undisturbed, out)
-
-
-def test_a_released_run_resumes_with_its_own_key_and_forgets_it_at_the_end(tmp_path):
-    out, copy = tmp_path / "released", tmp_path / "copy"
-    start_and_kill(out, 5, "--seed", "-1")
-    assert (out / "checkpoint" / "key").exists()
-    shutil.copytree(out, copy)
-    for folder in (out, copy):
-        assert run(folder, "--resume", "--seed", "-1") == 0
-        assert not (folder / "checkpoint" / "key").exists()
-    assert_same(out, copy)  # the same steps were repeated with the same noise
-
-
-def test_the_micro_batch_of_a_run_is_kept_for_its_resumption(undisturbed):
-    from sfumato.runs import checkpoint
-
-    saved = checkpoint.load(undisturbed / "checkpoint")
-    assert saved.state["contribution"]["micro_batch"] == 16
-
-
-@pytest.mark.slow
-def test_two_processes_give_the_result_of_one_with_one_draw_of_noise(tmp_path):
-    one, two = tmp_path / "one", tmp_path / "two"
-    assert run(one, "--dropout", "0") == 0  # masks are drawn by micro-batch, which processes divide in their own way
-    assert team(WORKER, [str(two), "--dropout", "0"], tmp_path / "told", 2) == ["finished\n", ""]
-    assert_equal_up_to_rounding(one, two)
-
-
-# A small seeded DP-SGD run, in a process of its own or in the test's: main([OUT, …]).
-
-
-def main(arguments: list[str]) -> int:
-    """Run as the arguments say; print one line; return the exit code."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out")
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--seed", type=int, default=3)
-    parser.add_argument("--slow", type=float, default=0.0)
-    parser.add_argument("--dropout", type=float, default=0.2)
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    rng = np.random.default_rng(0)
-    pixels = rng.integers(0, 256, (120, 8, 8, 1), dtype=np.uint8)
-    examples = data.examples_from_arrays(pixels, np.arange(120) % 3, num_classes=3)
-    # Dropout and augmentations, because their draws must repeat too.
-    dropout = nn.Dropout(options.dropout)
-    model = Slow(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), dropout, nn.Linear(144, 3))
-    model.pause = options.slow
-    plan = DPSGD(
-        steps=12,
-        cohort=30,
-        examples={"micro_batch": 16, "augmentation": "crop_flip", "copies": 2},
-        noise=0.7,
-        clipping={"kind": "adaptive", "count_noise": 1.5},
-        server={
-            "name": "adam",
-            "momentum": 0.9,
-            "learning_rate": 0.01,
-            "schedule": "cosine",
-            "warm_up": 2,
-            "ema_decay": 0.9,
-        },
-        seed=options.seed if options.seed >= 0 else None,
-    )
-    return outcome(
-        lambda: plan.fit(
-            model, examples, out=options.out, resume=options.resume, options=RunOptions(checkpoint_every=3)
-        )
-    )

@@ -117,7 +117,18 @@ SPECIMENS: dict[str, Specimen] = {
         records=users,
         fields=_LOCAL,
         cohort=lambda units: {"cohort.size": units},
-        variants=({}, {"client.at_once": 3}, {"client.loss": "cosface"}),
+        variants=(
+            {},
+            {"client.at_once": 3},
+            {"client.loss": "cosface"},
+            {
+                "cohort.size": 2,
+                "cohort.users_per_client": 3,
+                "client.at_once": 3,
+                "client.epochs": 2,
+                "client.learning_rate": 0.5,
+            },
+        ),
         command=_user_command,
     ),
     "fedsgd": Specimen(
@@ -181,6 +192,23 @@ _CORRELATED: dict[str, dict[str, Any]] = {
 CORRELATED = ["dpsgd+tree", "fedavg+banded", "fedemb+blt", "fedsgd+bisr", "fedavg+tree", "dpsgd+cyclic"]
 """Runs whose rounds share noise, or limit who takes part: an algorithm of the registry and more fields of its plan."""
 
+_STATEFUL: dict[str, dict[str, Any]] = {
+    "averaged": {"clipping": "adaptive", "adaptive_clip_count_noise": 1.0, "ema_decay": 0.9},
+    "scheduled": {
+        "clipping": "adaptive",
+        "adaptive_clip_count_noise": 1.5,
+        "momentum": 0.9,
+        "schedule": "cosine",
+        "warm_up": 2,
+        "ema_decay": 0.9,
+    },
+}
+STATEFUL = ["fedemb+averaged", "dpsgd+scheduled"]
+"""Runs that keep more from round to round: a clip norm, a moving average, moments, the place in a schedule."""
+
+RELEASED = ["fedemb+released", "dpsgd+released"]
+"""Runs that draw a key of their own."""
+
 NAMES = list(TRAINED)
 PRIVATE = [name for name in NAMES if name not in SPECIMENS or SPECIMENS[name].guarantee]
 LIMITABLE = [name for name in PRIVATE if name not in SPECIMENS or SPECIMENS[name].limited]
@@ -189,15 +217,15 @@ LIMITABLE = [name for name in PRIVATE if name not in SPECIMENS or SPECIMENS[name
 def plan_of(name: str, *, units: int = 4, rounds: int = ROUNDS, **changes: Any) -> Any:
     """The specimen's plan, with so many planned units a round."""
     algorithm, _, noise = name.partition("+")
-    specimen = SPECIMENS[algorithm]
-    fields = {**specimen.fields, specimen.rounds: rounds, **specimen.cohort(units), **_CORRELATED.get(noise, {})}
+    specimen, more = SPECIMENS[algorithm], {**_CORRELATED, **_STATEFUL}.get(noise, {})
+    fields = {**specimen.fields, specimen.rounds: rounds, **specimen.cohort(units), **more}
     return TRAINED[algorithm].load()(**{**fields, **changes})
 
 
 def fit(name: str, out: Path | None, *, model: nn.Module | None = None, **changes: Any) -> Result:
-    """A run of the specimen; seeded unless `seed` is given as None."""
-    options = {key: changes.pop(key) for key in ("resume", "contribution", "budget") if key in changes}
+    """A run of the specimen; seeded unless it is one of `RELEASED`, or `seed` is given as None."""
+    options = {key: changes.pop(key) for key in ("resume", "contribution", "budget", "callbacks") if key in changes}
     records = changes.pop("records", None)
-    plan = plan_of(name, **{"seed": 3, **changes})
+    plan = plan_of(name, **{"seed": None if name in RELEASED else 3, **changes})
     records = SPECIMENS[name.partition("+")[0]].records() if records is None else records
     return fit_plan(plan, model or network(), records, out=out, options=RunOptions(checkpoint_every=2), **options)

@@ -1,6 +1,7 @@
 """A run that was killed and resumed is the run that was never killed; one of two processes is the run of one."""
 
 import json
+import os
 import shutil
 import signal
 from pathlib import Path
@@ -9,24 +10,39 @@ import pytest
 
 from contract import toy
 from contract.battery import ledger_of, published
-from contract.specimens import CORRELATED, NAMES, SPECIMENS, UNITS, fit, network, plan_of, vectors
+from contract.specimens import (
+    CORRELATED,
+    NAMES,
+    RELEASED,
+    SPECIMENS,
+    STATEFUL,
+    UNITS,
+    fit,
+    network,
+    plan_of,
+    vectors,
+)
 from contract.worker import DEADLY_ROUND
 from forked import Forked, team
 from sfumato._check import InputError
+from sfumato.runs import checkpoint
+from sfumato.training import Callback
 from slow import one_in
 from small_runs import assert_equal_up_to_rounding
 
 WORKER = Path(__file__).with_name("worker.py")
 TOYS = ["toy", "toy-between-phases"]
+SEEDED = [*NAMES, *CORRELATED, *STATEFUL]
+KILLED = [*SEEDED, *RELEASED, *TOYS]
 
 
 @pytest.fixture(scope="module")
 def killed(tmp_path_factory) -> Path:
     """A folder with a killed run for each name."""
     folder = tmp_path_factory.mktemp("killed")
-    worker = Forked(WORKER, ["kill", str(folder), *NAMES, *CORRELATED, *TOYS], folder / "told")
+    worker = Forked(WORKER, ["kill", str(folder), *KILLED], folder / "told")
     assert worker.wait(200) == 0, worker.told
-    assert worker.told.splitlines() == [f"{name} {signal.SIGKILL.value}" for name in (*NAMES, *CORRELATED, *TOYS)]
+    assert worker.told.splitlines() == [f"{name} {signal.SIGKILL.value}" for name in KILLED]
     return folder
 
 
@@ -34,11 +50,11 @@ def killed(tmp_path_factory) -> Path:
 def shared_work(tmp_path_factory) -> Path:
     """A folder with a run by two processes for each name."""
     folder = tmp_path_factory.mktemp("team")
-    team(WORKER, ["team", str(folder), *NAMES, *CORRELATED, "toy"], folder / "told", 2)
+    team(WORKER, ["team", str(folder), *SEEDED, "toy"], folder / "told", 2)
     return folder
 
 
-@pytest.mark.parametrize("name", [*NAMES, *CORRELATED])
+@pytest.mark.parametrize("name", SEEDED)
 def test_killed_in_mid_round_and_resumed_it_is_byte_identical(name, killed, tmp_path):
     undisturbed = fit(name, tmp_path / "undisturbed", model=network(dropout=0.2)).folder
     entries = 1 if name in CORRELATED else DEADLY_ROUND + 1  # rounds that share noise are recorded before the first
@@ -47,6 +63,36 @@ def test_killed_in_mid_round_and_resumed_it_is_byte_identical(name, killed, tmp_
     out = shutil.copytree(killed / name, tmp_path / "killed")
     fit(name, out, model=network(dropout=0.2), resume=True)
     assert published(out) == published(undisturbed)
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_killed_and_resumed_with_its_own_key_it_repeats_its_noise_and_forgets_the_key(name, killed, tmp_path):
+    assert (killed / name / "checkpoint" / "key").stat().st_mode & 0o077 == 0
+    one, other = (shutil.copytree(killed / name, tmp_path / copy) for copy in ("one", "other"))
+    for out in (one, other):
+        fit(name, out, model=network(dropout=0.2), resume=True)
+        assert not (out / "checkpoint" / "key").exists()
+    assert published(one) == published(other)
+
+
+def test_the_micro_batch_of_a_run_is_kept_for_its_resumption(killed):
+    saved = checkpoint.load(killed / "dpsgd" / "checkpoint")
+    assert saved.state["contribution"]["micro_batch"] == SPECIMENS["dpsgd"].fields["micro_batch"]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("name", STATEFUL)
+def test_asked_to_stop_it_finishes_the_round_and_saves(name, number, folder_of, tmp_path, sigint):
+    class Asked(Callback):
+        def on_round(self, row):
+            if row["round"] == 2:  # a round after it begins before it is asked; a checkpoint is made every second one
+                os.kill(os.getpid(), number)
+
+    stopped = fit(name, tmp_path / "run", callbacks=[Asked()])
+    assert not stopped.finished
+    assert len(ledger_of(stopped.folder)) == len(stopped.history) == 3
+    assert stopped.statement.mechanism.startswith("3 Gaussian sums")
+    assert published(fit(name, stopped.folder, resume=True).folder) == published(folder_of(name))
 
 
 @pytest.mark.parametrize("name", [name for name in (*NAMES, *CORRELATED) if name != "centralized"])
@@ -166,7 +212,7 @@ def test_a_run_goes_on_only_as_itself(name, other, folder_of, tmp_path):
     assert published(out) == published(folder_of(name))
 
 
-@pytest.mark.parametrize("name", [*NAMES, *CORRELATED])
+@pytest.mark.parametrize("name", SEEDED)
 def test_a_finished_run_is_not_run_again(name, folder_of, tmp_path):
     out = shutil.copytree(folder_of(name), tmp_path / "copy")
     with pytest.raises(InputError, match="holds a run already"):
@@ -175,7 +221,7 @@ def test_a_finished_run_is_not_run_again(name, folder_of, tmp_path):
     assert published(out) == published(folder_of(name))
 
 
-@pytest.mark.parametrize("name", [*NAMES, *CORRELATED])
+@pytest.mark.parametrize("name", SEEDED)
 def test_two_processes_give_the_result_of_one(name, shared_work, folder_of):
     assert_equal_up_to_rounding(folder_of(name), shared_work / name)
 

@@ -3,31 +3,23 @@
 import json
 import math
 import re
-from dataclasses import replace
 from typing import get_args
 
-import numpy as np
 import pytest
 import torch
 from safetensors import safe_open
-from torch import nn
 
-import made_up_patients
-import small_runs
 from contract.battery import PUBLISHED, published
+from contract.pipelines import PIPELINES
 from contract.specimens import NAMES, PRIVATE, SPECIMENS, fit, network
 from sfumato._parts import flat, to_json
 from sfumato._types import Unit
 from sfumato.accounting import Laplace, NonPrivate
 from sfumato.algorithms import ALGORITHMS, TRAINED, command_of
 from sfumato.cli.main import main
-from sfumato.data import examples_from_arrays
-from sfumato.labels import LPMST, RROnBins
 from sfumato.runs import Facts
-from sfumato.statement import Statement, make_statement
+from sfumato.statement import make_statement
 from sfumato.statement.facts import prepared_alone
-from sfumato.synthesis import EHRSafe
-from sfumato.voting import AEDPFL, KNNDPFL
 
 # The statement says all that it must, and nothing else leaves.
 
@@ -134,52 +126,17 @@ def test_the_released_file_holds_the_model_and_nothing_else(name, folder_of):
     assert not (folder_of(name) / "checkpoint" / "key").exists()
 
 
-def labels_alone(plan) -> Statement:
-    """Of a plan of private labels, on labels in a random order."""
-    rng = np.random.default_rng(0)
-    inputs, labels = rng.normal(size=(80, 2)).astype(np.float32), rng.integers(0, 2, 80)
-    if plan.of_classes:
-        return plan.try_out(nn.Linear(2, 2), examples_from_arrays(inputs, labels, num_classes=2))
-    return plan.try_out(nn.Linear(2, 1), examples_from_arrays(inputs, labels.astype(np.float32)))
-
-
-def vote(plan) -> Statement:
-    """Of a vote by a plan's class."""
-    small = plan(queries=10, noise_std=1.5, student_epochs=1)
-    return small.fit(small_runs.agents(), small_runs.pool(), small_runs.model()).statement
-
-
-def patients() -> Statement:
-    """Of health records under privacy."""
-    data = made_up_patients.records(40, 1)
-    ranged = {"age": (0.0, 110.0), "bili": (0.0, 30.0), "albumin": (1.0, 6.0), "weight": (30.0, 150.0)}
-    static, temporal = (
-        tuple(replace(column, range=ranged.get(column.name)) for column in columns)
-        for columns in (data.schema.static, data.schema.temporal)
-    )
-    data = replace(data, schema=replace(data.schema, static=static, temporal=temporal))
-    return EHRSafe(epsilon=8.0, delta=1e-3, batch_size=8, gan_batch_size=8, max_visits=6, horizon=1500.0).try_out(data)
-
-
-OTHERS = {
-    "ae_dpfl": lambda: vote(AEDPFL),
-    "knn_dpfl": lambda: vote(KNNDPFL),
-    "lp_mst": lambda: labels_alone(LPMST(epsilon=1.0)),
-    "rr_on_bins": lambda: labels_alone(RROnBins(epsilon=1.0, low=0.0, high=1.0, values=2)),
-    "ehr_safe": patients,
-}
-"""Statements of plans without rounds of this battery; those that never add noise promise nothing."""
 WITHOUT_NOISE = {"centralized"}
 
 
 def test_every_plan_of_the_registry_is_asked():
-    assert {*PRIVATE, *OTHERS, *WITHOUT_NOISE} == set(ALGORITHMS)
+    assert {*PRIVATE, *WITHOUT_NOISE} | (PIPELINES.keys() & ALGORITHMS.keys()) == set(ALGORITHMS)
 
 
-@pytest.mark.parametrize("name", [*PRIVATE, *OTHERS])
+@pytest.mark.parametrize("name", PRIVATE)
 def test_records_that_others_changed_before_are_a_condition_of_every_statement(name):
     """Standardised by the private mean, a record moves the sum by more than any bound: no check of a run sees that."""
-    statement = OTHERS[name]() if name in OTHERS else fit(name, None, rounds=1).statement
+    statement = fit(name, None, rounds=1).statement
     assert statement.assumptions.count(prepared_alone(statement.unit)) == 1
     assert "no epsilon" in prepared_alone(statement.unit)
 

@@ -1,16 +1,7 @@
-"""Federated plans: their settings, their statements and their learning rate, and a run that stops and goes on."""
+"""Federated plans: their settings, their statements and their learning rate."""
 
-import argparse
-import contextlib
 import dataclasses
-import io
-import json
-import resource
-import shutil
-import signal
-import time
 import warnings
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -18,7 +9,6 @@ import torch
 from scipy import stats
 from torch import nn
 
-from forked import Forked, script, team
 from sfumato import accounting as acc
 from sfumato import data, models
 from sfumato._check import InputError
@@ -30,9 +20,6 @@ from sfumato.statement import Statement
 from sfumato.statement.statement import NOT_STATED
 from sfumato.training import RoundContext, RunOptions
 from sfumato.training.monitoring import columns, diverged
-from sfumato.training.optimizer import MOST_MOVED
-from slow import slow_but
-from small_runs import Slow, assert_equal_up_to_rounding, outcome
 
 # Plans: what is accounted follows from what runs, and what cannot be right is refused in one line.
 
@@ -493,214 +480,3 @@ def test_no_lower_bound_is_claimed_for_users_who_may_be_alone_in_a_virtual_clien
     assert truth < 0.9 * delta  # so "no accounting can show an epsilon below" it would be false
     assert statement_of(blobs, tiny, **{"cohort.users_per_client": 2}).epsilon_lower is None
     assert statement_of(blobs, tiny).epsilon_lower > 0
-
-
-# A run that was killed and resumed is the run that was never killed.
-
-WORKER = Path(__file__)
-
-
-def command(out: Path, *flags: str) -> Forked:
-    return Forked(WORKER, [str(out), *flags], out.with_suffix(".told"))
-
-
-def run(out: Path, *flags: str) -> tuple[int, str]:
-    """Run in this process: the exit code and what was printed."""
-    printed = io.StringIO()
-    with contextlib.redirect_stdout(printed):
-        code = script(WORKER).main([str(out), *flags])
-    return code, printed.getvalue()
-
-
-FINISHED = (0, "finished\n")
-
-
-def start_and_wait(out: Path, rounds: int, *flags: str) -> Forked:
-    """Start a slow run and return when it has done so many rounds."""
-    process = command(out, "--slow", "0.02", *flags)
-    metrics = out / "metrics.jsonl"
-    deadline = time.monotonic() + 100
-    while not metrics.exists() or len(metrics.read_text().splitlines()) < rounds:
-        assert process.poll() is None, process.told
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    return process
-
-
-def kill(process: Forked) -> None:
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory) -> Path:
-    out = tmp_path_factory.mktemp("runs") / "undisturbed"
-    assert run(out) == FINISHED
-    return out
-
-
-def assert_same(one: Path, other: Path) -> None:
-    for name in ("model.safetensors", "ledger.jsonl", "statement.json", "plan.json"):
-        assert (one / name).read_bytes() == (other / name).read_bytes(), name
-
-
-def test_killed_in_mid_run_and_resumed_it_is_byte_identical(undisturbed, tmp_path):
-    out = tmp_path / "killed"
-    process = start_and_wait(out, 5)
-    kill(process)
-    assert len((out / "ledger.jsonl").read_text().splitlines()) < 12
-    assert run(out, "--resume") == FINISHED
-    assert_same(undisturbed, out)
-
-
-@pytest.mark.parametrize("number", slow_but([signal.SIGINT, signal.SIGTERM], signal.SIGTERM))
-def test_asked_to_stop_it_finishes_the_round_and_saves(undisturbed, tmp_path, number):
-    out = tmp_path / "stopped"
-    process = start_and_wait(out, 4, "--every", "0")
-    process.send_signal(number)
-    assert process.wait(timeout=60) == 0
-    assert process.told.startswith("stopped after")
-    rows = [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
-    assert len((out / "ledger.jsonl").read_text().splitlines()) - 1 == len(rows) < 12  # the last names the statement
-    statement = json.loads((out / "statement.json").read_text())
-    assert statement["mechanism"].startswith(f"{len(rows)} Gaussian sums")
-    assert run(out, "--resume") == FINISHED
-    assert_same(undisturbed, out)
-
-
-def test_a_released_run_resumes_with_its_own_key_and_forgets_it_at_the_end(tmp_path):
-    out = tmp_path / "released"
-    process = start_and_wait(out, 5, "--seed", "-1")
-    key = out / "checkpoint" / "key"
-    assert key.stat().st_mode & 0o077 == 0
-    copy = tmp_path / "copy"
-    kill(process)
-    shutil.copytree(out, copy)
-    for folder in (out, copy):
-        assert run(folder, "--resume", "--seed", "-1") == FINISHED
-        assert not (folder / "checkpoint" / "key").exists()
-    assert_same(out, copy)  # the same rounds were repeated with the same noise
-
-
-def test_a_finished_run_can_be_resumed_without_harm(undisturbed, tmp_path):
-    out = tmp_path / "copy"
-    shutil.copytree(undisturbed, out)
-    assert run(out, "--resume") == FINISHED
-    assert_same(undisturbed, out)
-
-
-@pytest.mark.slow
-def test_two_processes_give_the_result_of_one(undisturbed, tmp_path):
-    out = tmp_path / "two"
-    assert team(WORKER, [str(out)], tmp_path / "told", 2) == ["finished\n", ""]
-    assert_equal_up_to_rounding(undisturbed, out)
-
-
-def complaint(out: Path, *flags: str) -> str:
-    """The one line with which a run is refused."""
-    code, line = run(out, *flags)
-    assert code == 2
-    assert line.count("\n") == 1
-    return line
-
-
-@pytest.fixture
-def copy(undisturbed, tmp_path) -> Path:
-    out = tmp_path / "copy"
-    shutil.copytree(undisturbed, out)
-    return out
-
-
-def test_a_checkpoint_of_another_plan_is_refused_by_name(copy):
-    before = (copy / "model.safetensors").read_bytes()
-    assert "noise_multiplier 0.5 → 0.7" in complaint(copy, "--resume", "--noise", "0.7")
-    assert (copy / "model.safetensors").read_bytes() == before
-
-
-def test_a_folder_with_a_run_is_not_written_over(copy):
-    assert "holds a run already; resume it" in complaint(copy)
-
-
-def test_a_folder_with_other_files_is_not_written_over(tmp_path):
-    (tmp_path / "notes.txt").write_text("mine")
-    assert "is not empty" in complaint(tmp_path)
-
-
-def test_nothing_to_resume(tmp_path):
-    assert "nothing to resume" in complaint(tmp_path / "none", "--resume")
-
-
-def test_a_truncated_checkpoint_is_refused(copy):
-    state = copy / "checkpoint" / "state.safetensors"
-    state.write_bytes(state.read_bytes()[:-100])
-    assert "damaged or cut short" in complaint(copy, "--resume")
-
-
-def test_a_tampered_checkpoint_is_refused(copy):
-    state = copy / "checkpoint" / "state.safetensors"
-    content = bytearray(state.read_bytes())
-    content[-10] ^= 1
-    state.write_bytes(content)
-    assert "was changed after it was written" in complaint(copy, "--resume")
-
-
-def test_a_ledger_that_was_cut_short_is_refused(copy):
-    lines = (copy / "ledger.jsonl").read_bytes().splitlines(keepends=True)
-    (copy / "ledger.jsonl").write_bytes(b"".join(lines[:-2]))
-    assert "cut short" in complaint(copy, "--resume")
-
-
-def test_a_full_disk_leaves_the_old_checkpoint(undisturbed, tmp_path):
-    out = tmp_path / "full"
-    process = start_and_wait(out, 5)
-    kill(process)
-    state = out / "checkpoint" / "state.safetensors"
-    before = state.read_bytes()
-    # No file may be larger than the checkpoint is now less one byte: writing the next one fails half-way.
-    limited = command(out, "--resume", "--limit", str(len(before) - 1))
-    assert limited.wait() == 2
-    assert limited.told.count("\n") == 1
-    assert "cannot write" in limited.told
-    assert "intact" in limited.told
-    assert state.read_bytes() == before
-    assert run(out, "--resume") == FINISHED
-    assert_same(undisturbed, out)
-
-
-# A small seeded run, in a process of its own or in the test's: main([OUT, …]).
-
-
-def main(arguments: list[str]) -> int:
-    """Run as the arguments say; print one line; return the exit code."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("out")
-    parser.add_argument("--resume", action="store_true")
-    parser.add_argument("--rounds", type=int, default=12)
-    parser.add_argument("--seed", type=int, default=3)
-    parser.add_argument("--noise", type=float, default=0.5)
-    parser.add_argument("--slow", type=float, default=0.0)
-    parser.add_argument("--every", type=int, default=3)
-    parser.add_argument("--limit", type=int, default=0, help="no file may grow beyond so many bytes")
-    options = parser.parse_args(arguments)
-    torch.set_num_threads(1)
-    torch.manual_seed(0)
-    rng = np.random.default_rng(0)
-    labels = np.repeat(np.arange(40), 4)
-    pixels = rng.integers(0, 256, (160, 8, 8, 1), dtype=np.uint8)
-    users = data.from_arrays(pixels, labels, np.array([f"u{label // 2:02d}" for label in labels]))
-    # Dropout, because its draws must repeat too.
-    model = Slow(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(144, 4))
-    model.pause = options.slow
-    plan = FedEmb(
-        rounds=options.rounds,
-        cohort={"size": 3, "users_per_client": 2},
-        noise=options.noise,
-        clipping={"kind": "adaptive", "count_noise": 1.0},
-        client={"epochs": 1, "batch_size": 4},
-        server={"learning_rate": 0.5, "ema_decay": 0.9},
-        seed=options.seed if options.seed >= 0 else None,
-    )
-    if options.limit:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (options.limit, options.limit))
-    run = RunOptions(checkpoint_every=options.every)
-    return outcome(lambda: plan.fit(model, users, out=options.out, resume=options.resume, options=run))

@@ -96,39 +96,6 @@ def test_another_label_changes_the_prior_of_later_stages_only_through_its_report
     assert np.array_equal(drawn[2][2], first[2][2])
 
 
-@pytest.mark.parametrize("seed", [1, None])
-def test_a_run_that_died_between_stages_goes_on_with_the_reports_that_it_has(seed, tmp_path):
-    plan, drawn = replace(PLAN, seed=seed), []
-
-    class Dies(Exception):
-        pass
-
-    def die(what, done, total):
-        if (what, done) == ("stages", 2):
-            raise Dies
-
-    with pytest.raises(Dies):
-        plan.fit(model(), blobs(), out=tmp_path / "run", progress=die)
-    kept = Ledger.read(tmp_path / "run" / "ledger.jsonl").releases
-    result = plan.fit(model(), blobs(), out=tmp_path / "run", resume=True, progress=lambda *told: drawn.append(told))
-    assert kept == 2
-    assert Ledger.read(tmp_path / "run" / "ledger.jsonl").releases == 3
-    assert result.statement.epsilon == 2.0
-    again = plan.fit(model(), blobs(), out=tmp_path / "run", resume=True, test=blobs(30, seed=2))
-    assert np.array_equal(again.reports, result.reports)
-    assert all(torch.equal(value, again.model.state_dict()[name]) for name, value in result.model.state_dict().items())
-    if seed is not None:
-        whole = plan.fit(model(), blobs())
-        assert np.array_equal(whole.reports, result.reports)
-        assert torch.equal(whole.model.weight, result.model.weight)
-
-
-def test_other_labels_or_inputs_cannot_go_on(tmp_path):
-    PLAN.fit(model(), blobs(), out=tmp_path / "run")
-    with pytest.raises(InputError, match="another plan, model or data set"):
-        PLAN.fit(model(), blobs(seed=4), out=tmp_path / "run", resume=True)
-
-
 def test_a_budget_below_epsilon_refuses_it():
     with pytest.raises(BudgetExceeded):
         PLAN.fit(model(), blobs(), budget=Budget(epsilon=1.0, delta=0.0, adjacency="replace"))

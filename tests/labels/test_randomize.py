@@ -2,8 +2,6 @@
 
 import hashlib
 import json
-import os
-import signal
 from collections import Counter
 from itertools import permutations
 from math import comb
@@ -151,49 +149,6 @@ class Killed(BaseException):
     """What no code of ours catches."""
 
 
-@pytest.mark.parametrize("changed", [{}, {"prior_epsilon": 0.1, "groups": "g"}])
-def test_a_run_that_was_killed_goes_on_to_the_same_table(parquet: Path, tmp_path: Path, changed):
-    whole, stopped = tmp_path / "whole.parquet", tmp_path / "stopped.parquet"
-    randomize_table(parquet, whole, settings(**changed), seed=5)
-
-    def die(done: int, rows: int) -> None:
-        if done > rows / 2:
-            raise Killed
-
-    with pytest.raises(Killed):
-        randomize_table(parquet, stopped, settings(**changed), seed=5, progress=die)
-    assert sorted(path.name for path in tmp_path.glob("*stopped*")) == ["stopped.parquet.run"]
-    with pytest.raises(InputError, match="go on with it"):
-        randomize_table(parquet, stopped, settings(**changed), seed=5)
-    statement = randomize_table(parquet, stopped, settings(**changed), seed=5, resume=True).statement
-    assert stopped.read_bytes() == whole.read_bytes()
-    assert statement.epsilon <= 1.0
-
-
-def test_a_released_run_draws_the_same_reports_again(parquet: Path, out: Path, monkeypatch: pytest.MonkeyPatch):
-    """With a key of the operating system, which stays in the folder until the table is complete."""
-    seen: list[list[list[int]]] = []
-    drawn = module.reports_of
-
-    def watched(*arguments, **named):
-        reports = drawn(*arguments, **named)
-        seen[-1].append(reports.tolist())
-        return reports
-
-    def die(done: int, rows: int) -> None:
-        if done > rows / 2:
-            raise Killed
-
-    monkeypatch.setattr(module, "reports_of", watched)
-    seen.append([])
-    with pytest.raises(Killed):
-        randomize_table(parquet, out, settings(), progress=die)
-    seen.append([])
-    randomize_table(parquet, out, settings(), resume=True)
-    assert len(seen[0]) == 3
-    assert seen[1][:3] == seen[0]
-
-
 def test_a_run_that_died_behind_the_table_goes_on(parquet: Path, out: Path, monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as context:
         context.setattr("sfumato.runs.run.Run.finish", lambda *_, **__: (_ for _ in ()).throw(Killed))
@@ -249,21 +204,6 @@ def test_a_table_that_changes_while_it_is_read_is_not_written(
     with pytest.raises(InputError, match="was changed while it was read"):
         randomize_table(parquet, out, settings())
     assert not out.exists()
-
-
-def test_a_signal_stops_it_with_nothing_half_written(parquet: Path, out: Path, tmp_path: Path):
-    whole = tmp_path / "whole.parquet"
-    randomize_table(parquet, whole, settings(), seed=1)
-
-    def stop(done: int, rows: int) -> None:
-        os.kill(os.getpid(), signal.SIGINT)
-
-    with pytest.raises(KeyboardInterrupt):
-        randomize_table(parquet, out, settings(), seed=1, progress=stop)
-    assert not out.exists()
-    assert not list(tmp_path.glob(".*tmp*"))
-    randomize_table(parquet, out, settings(), seed=1, resume=True)
-    assert out.read_bytes() == whole.read_bytes()
 
 
 def test_a_second_draw_for_one_output_is_refused(parquet: Path, out: Path):

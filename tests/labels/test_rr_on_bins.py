@@ -73,38 +73,6 @@ def test_labels_beyond_the_range_count_as_its_ends():
     assert np.array_equal(*reports)
 
 
-@pytest.mark.parametrize("seed", [1, None])
-def test_a_run_that_died_while_it_trained_goes_on_with_the_reports_that_it_has(seed, tmp_path):
-    plan, run = replace(PLAN, seed=seed), tmp_path / "run"
-
-    class Dies(Exception):
-        pass
-
-    def die(what, done, total):
-        if what == "steps" and done == 3:
-            raise Dies
-
-    with pytest.raises(Dies):
-        plan.fit(model(), line(), out=run, progress=die)
-    kept = ledger_of(run).releases
-    result = plan.fit(model(), line(), out=run, resume=True, test=line(50, seed=1))
-    assert kept == ledger_of(run).releases == 2
-    again = plan.fit(model(), line(), out=run, resume=True)
-    assert np.array_equal(again.reports, result.reports)
-    assert torch.equal(again.model.weight, result.model.weight)
-    assert again.evaluation == result.evaluation
-    if seed is not None:
-        whole = plan.fit(model(), line())
-        assert np.array_equal(whole.reports, result.reports)
-        assert torch.equal(whole.model.weight, result.model.weight)
-
-
-def test_other_labels_cannot_go_on(tmp_path):
-    PLAN.fit(model(), line(), out=tmp_path / "run")
-    with pytest.raises(InputError, match="another plan, model or data set"):
-        PLAN.fit(model(), line(seed=4), out=tmp_path / "run", resume=True)
-
-
 def test_a_budget_below_epsilon_refuses_it_before_anything_is_counted(tmp_path):
     with pytest.raises(BudgetExceeded):
         PLAN.fit(model(), line(), out=tmp_path / "run", budget=Budget(epsilon=1.0, delta=0.0, adjacency="replace"))

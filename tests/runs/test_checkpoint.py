@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -169,6 +170,37 @@ def test_one_bit_of_the_checkpoint_that_turned_is_found(stopped: Path, name):
     path.write_bytes(content)
     with pytest.raises(InputError, match="was changed after it was written"):
         work(stopped, resume=True)
+
+
+REFUSED = {
+    "other files": (False, lambda folder: only_notes(folder), "is not empty; choose another folder"),
+    "a run": (False, lambda folder: None, "holds a run already; resume it"),
+    "no checkpoint": (True, lambda folder: (folder / "checkpoint" / "state.safetensors").unlink(), "nothing to resume"),
+    "a shorter ledger": (True, lambda folder: cut(folder / "ledger.jsonl", 2), "entries and should have .* cut short"),
+}
+
+
+def only_notes(folder: Path) -> None:
+    """Somebody's own file in place of a run."""
+    shutil.rmtree(folder)
+    folder.mkdir()
+    (folder / "notes.txt").write_text("mine")
+
+
+def cut(path: Path, lines: int) -> None:
+    """Take the last lines off."""
+    path.write_bytes(b"".join(path.read_bytes().splitlines(keepends=True)[:-lines]))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_a_run_can_neither_begin_in_nor_go_on_with_is_refused_and_left(stopped: Path, name):
+    resume, change, words = REFUSED[name]
+    change(stopped)
+    before = {path: path.read_bytes() for path in stopped.rglob("*") if path.is_file()}
+    with pytest.raises(InputError, match=words) as caught:
+        work(stopped, resume=resume)
+    assert "\n" not in str(caught.value)
+    assert {path: path.read_bytes() for path in before} == before
 
 
 def test_names_that_would_steer_a_terminal_are_shown_and_not_sent(finished: Path, told, tmp_path: Path):

@@ -1,36 +1,21 @@
 """Small health records, and plans that learn them in seconds."""
 
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
-import made_up_patients
+from contract.pipelines import patients as declared
 from made_up_patients import patients
 from sfumato.data.ehr.dataset import EHRDataset
-from sfumato.data.ehr.schema import Column
 from sfumato.synthesis import EHRSafe
 
 __all__ = ["patients"]
-
-RANGES = {"age": (0.0, 110.0), "bili": (0.0, 30.0), "albumin": (1.0, 6.0), "weight": (30.0, 150.0)}
-HORIZON = 1500.0
-
-
-def _ranged(columns: tuple[Column, ...]) -> tuple[Column, ...]:
-    return tuple(replace(column, range=RANGES.get(column.name)) for column in columns)
 
 
 @pytest.fixture
 def ranged() -> Callable[..., EHRDataset]:
     """Made-up patients whose schema has ranges: `ranged(count, seed=1)`."""
-
-    def make(count: int, seed: int = 1) -> EHRDataset:
-        data = made_up_patients.records(count, seed)
-        schema = replace(data.schema, static=_ranged(data.schema.static), temporal=_ranged(data.schema.temporal))
-        return replace(data, schema=schema, assumptions=("The schema was written without looking at the records.",))
-
-    return make
+    return declared
 
 
 @pytest.fixture
@@ -40,7 +25,7 @@ def private() -> Callable[..., EHRSafe]:
     def make(**settings) -> EHRSafe:
         quick = {"hidden": 8, "latent": 6, "noise": 6, "gan_hidden": 8, "embedding": 3, "static_embedding": 3}
         quick |= {"category_steps": 5, "epochs": 1, "batch_size": 8, "gan_steps": 3, "critic_steps": 2}
-        quick |= {"gan_batch_size": 8, "calibrated_on": 30, "cells": 8, "max_visits": 6, "horizon": HORIZON}
+        quick |= {"gan_batch_size": 8, "calibrated_on": 30, "cells": 8, "max_visits": 6, "horizon": 1500.0}
         return EHRSafe(**{**quick, "epsilon": 8.0, "delta": 1e-3, "seed": 1, **settings})
 
     return make

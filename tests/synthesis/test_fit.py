@@ -1,8 +1,6 @@
 """EHR-Safe is fitted: stages, their files, and the history of losses."""
 
 import json
-import os
-import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,22 +16,8 @@ from sfumato.runs import Facts, Run
 from sfumato.statement import Statement
 from sfumato.synthesis import Synthesizer
 from sfumato.synthesis.history import SAMPLES, digest_of_folder, note_evaluation, note_sample, restate, samples_of
-from slow import slow_but
 
 # A whole run: what it says, how it stops and goes on, and what it refuses.
-
-SAVED = ("model.safetensors", "statement.json", "metrics.jsonl")
-
-
-class StopAt:
-    """Progress that presses Ctrl-C once."""
-
-    def __init__(self, stage: str, step: int) -> None:
-        self._at = (stage, step)
-
-    def __call__(self, what: str, done: int, of: int) -> None:
-        if (what, done) == self._at:
-            os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_without_noise_the_statement_says_that_there_is_no_guarantee(patients, small, tmp_path: Path):
@@ -42,63 +26,6 @@ def test_without_noise_the_statement_says_that_there_is_no_guarantee(patients, s
     assert result.statement.epsilon == float("inf")
     assert "no differential privacy guarantee" in result.statement.assumptions[0]
     assert json.loads((tmp_path / "run" / "statement.json").read_text())["unit"] == "patient"
-
-
-@pytest.mark.parametrize(
-    ("stage", "step"),
-    slow_but(
-        [("categories", 4), ("sequences", 0), ("sequences", 5), ("gan", 0), ("gan", 11), ("calibration", 5)],
-        ("gan", 11),
-    ),
-)
-def test_a_run_that_was_stopped_ends_as_if_it_had_not_been(
-    patients, small, tmp_path: Path, sigint, stage: str, step: int
-):
-    data, plan = patients(40), small()
-    plan.fit(data, out=tmp_path / "whole")
-    stopped = plan.fit(data, out=tmp_path / "stopped", progress=StopAt(stage, step))
-    assert not stopped.finished
-    assert stopped.synthesizer is None
-    result = plan.fit(data, out=tmp_path / "stopped", resume=True)
-    assert result.finished
-    for name in SAVED:
-        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
-
-
-def test_a_run_that_was_killed_goes_on_from_its_last_checkpoint(patients, small, tmp_path: Path):
-    data, plan = patients(40), small()
-    plan.fit(data, out=tmp_path / "whole")
-
-    def die(what: str, done: int, of: int) -> None:
-        if (what, done) == ("gan", 13):
-            raise MemoryError
-
-    with pytest.raises(MemoryError):
-        plan.fit(data, out=tmp_path / "killed", save_every=0.0, progress=die)
-    seen = []
-    plan.fit(data, out=tmp_path / "killed", resume=True, progress=lambda *told: seen.append(told))
-    assert seen[0] == ("gan", 13, 20)
-    for name in SAVED:
-        assert (tmp_path / "killed" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
-
-
-def test_a_run_that_has_ended_learns_nothing_again(patients, small, tmp_path: Path):
-    data, plan = patients(30), small()
-    plan.fit(data, out=tmp_path / "run")
-    before = (tmp_path / "run" / "model.safetensors").read_bytes()
-
-    def refuse(what: str, done: int, of: int) -> None:
-        raise AssertionError(what)
-
-    again = plan.fit(data, out=tmp_path / "run", resume=True, progress=refuse)
-    assert again.synthesizer is not None
-    assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
-
-
-def test_other_records_do_not_go_on_with_a_run(patients, small, tmp_path: Path):
-    small().fit(patients(30), out=tmp_path / "run")
-    with pytest.raises(InputError, match="another plan, model or data set"):
-        small().fit(patients(30, seed=1), out=tmp_path / "run", resume=True)
 
 
 @pytest.mark.parametrize(

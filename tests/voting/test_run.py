@@ -179,37 +179,6 @@ def test_the_cost_of_the_votes_as_cast_is_for_the_noise_that_was_added(talliers)
     assert wanted.epsilon(1e-3).value > of_accounted.epsilon(1e-3).value
 
 
-def test_a_run_that_stopped_among_its_agents_goes_on_with_their_ballots(tmp_path, monkeypatch):
-    whole = PLAN.fit(agents(), pool(), model(), out=tmp_path / "whole")
-    voted = []
-
-    class Stops(Exception):
-        pass
-
-    monkeypatch.setattr("sfumato.voting.run._SAVE_EVERY", 0.0)
-
-    def stop(what, done, total):
-        voted.append(done)
-        if done >= 4:
-            raise Stops
-
-    with pytest.raises(Stops):
-        PLAN.fit(agents(), pool(), model(), out=tmp_path / "run", threads=1, progress=stop)
-    count = len(voted)
-    result = PLAN.fit(
-        agents(),
-        pool(),
-        model(),
-        out=tmp_path / "run",
-        resume=True,
-        threads=1,
-        progress=lambda *told: voted.append(told),
-    )
-    first = next(done for what, done, _ in voted[count:] if what == "agents")
-    assert first == 2  # who are kept; they are not asked again
-    assert _equal(result.answers, whole.answers)
-
-
 def test_ballots_are_gone_when_a_run_has_ended(tmp_path):
     PLAN.fit(agents(), pool(), model(), student=model(1), out=tmp_path / "run")
     saved = RunFolder(tmp_path / "run").saved()

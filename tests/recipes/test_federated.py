@@ -18,6 +18,8 @@ from sfumato.accounting import guarantee
 from sfumato.cli.parse import read_settings
 from sfumato.data import glyphs, open_users, split_users
 
+# The recipes of FedEmb.
+
 # Recipes of private embeddings: who chooses settings, who tests them, and what stays the same over a table.
 
 ROOT = Path(__file__).resolve().parents[2]
