@@ -51,14 +51,14 @@ def by_hand(plan: DPSGD, model: nn.Module, data: ExampleDataset, step: int) -> t
         images = to_tensor(inputs)
         key = source.seed64("augmentation", step)
         copies = [
-            augmented(images, np.array([place]), kind=plan.augmentation, key=key, copy=copy)
-            for copy in range(plan.augmentations)
+            augmented(images, np.array([place]), kind=plan.examples.augmentation, key=key, copy=copy)
+            for copy in range(plan.examples.copies)
         ]
         loss = sum(functional.cross_entropy(model(each), torch.from_numpy(label)) for each in copies) / len(copies)
         gradient = torch.cat([g.reshape(-1) for g in torch.autograd.grad(loss, list(model.parameters()))]).double()
         total += gradient * min(1.0, plan.clipping.norm / gradient.norm().item())
     noise = torch.from_numpy(source.stream("noise", step).normal(total.numel()))
-    return (total + plan.noise.noise_multiplier * plan.clipping.norm * noise) / plan.batch_size
+    return (total + plan.noise.noise_multiplier * plan.clipping.norm * noise) / plan.cohort.size
 
 
 @pytest.mark.parametrize("changes", [{}, {"examples.augmentation": "crop_flip", "examples.copies": 3}], ids=str)
@@ -163,12 +163,12 @@ class Coupled(nn.Module):
         ({"clipping": "soft"}, "clipping must be one of"),
         ({"clipping.norm": None, "noise.noise_multiplier": 0.0, "clipping": "automatic"}, "needs a norm"),
         ({"clipping.norm": None}, "needs clipping; give a norm"),
-        ({"clipping.quantile": 0.9}, "clipping has no field quantile"),
-        ({"clipping.adapted_rounds": 5, "clipping": "automatic"}, "clipping has no field adapted_rounds"),
-        ({"clipping.gamma": 0.1}, "clipping has no field gamma"),
-        ({"clipping.gamma": Automatic(norm=1.0).gamma}, "clipping has no field gamma"),
-        ({"clipping.quantile": Adaptive().quantile}, "clipping has no field quantile"),
-        ({"clipping.learning_rate": Adaptive().learning_rate}, "clipping has no field learning_rate"),
+        ({"clipping.quantile": 0.9}, "quantile is for clipping=adaptive"),
+        ({"clipping.adapted_rounds": 5, "clipping": "automatic"}, "adapted_rounds is for clipping=adaptive"),
+        ({"clipping.gamma": 0.1}, "gamma is for clipping=automatic"),
+        ({"clipping.gamma": Automatic(norm=1.0).gamma}, "gamma is for clipping=automatic"),
+        ({"clipping.quantile": Adaptive().quantile}, "quantile is for clipping=adaptive"),
+        ({"clipping.learning_rate": Adaptive().learning_rate}, "learning_rate is for clipping=adaptive"),
         ({"examples.copies": 4}, "choose an augmentation"),
         ({"server.ema_decay": 1.0}, "ema_decay"),
         ({"server.warm_up": -1}, "warm_up"),

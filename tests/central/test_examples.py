@@ -221,7 +221,7 @@ def test_a_part_without_gradients_counts_in_the_micro_batch(pictures):
     ("changes", "named"),
     [
         ({"clipping": {"kind": "automatic", "gamma": float("nan")}}, "gamma must be a number, got nan"),
-        ({"clipping.shares": (1.0, 2.0)}, "clipping has no field shares"),
+        ({"clipping.shares": (1.0, 2.0)}, "shares is for clipping=per_layer"),
         ({"clipping": "adaptive", "clipping.learning_rate": float("nan")}, "learning_rate must be a number"),
         ({"clipping": "adaptive", "clipping.count_noise": -1.0}, "count_noise must be > 0"),
         ({"clipping": "adaptive", "clipping.adapted_rounds": 0}, "adapted_rounds must be"),
