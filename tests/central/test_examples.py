@@ -20,7 +20,6 @@ from sfumato.central.losses import cross_entropy
 from sfumato.data import (
     ExampleDataset,
     examples_from_arrays,
-    examples_from_table,
     from_arrays,
     open_examples,
     write_examples,
@@ -458,10 +457,10 @@ def test_a_table_names_its_inputs_by_their_columns():
     import pandas as pd
 
     table = pd.DataFrame({name: list(rows) for name, rows in arrays().items()} | {"label": labels(), "age": 1.0})
-    read = examples_from_table(table, input=["attention_mask", "input_ids"], label="label", num_classes=3, named=True)
+    read = open_examples(table, input=["attention_mask", "input_ids"], label="label", num_classes=3, named=True)
     assert read.fingerprint() == texts().fingerprint()
     with pytest.raises(InputError, match="one input together"):
-        examples_from_table(table, input=["age", "label"], named=True)
+        open_examples(table, input=["age", "label"], named=True)
 
 
 def test_a_record_among_the_public_inputs_is_found_whichever_way_the_names_are_ordered():

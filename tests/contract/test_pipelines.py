@@ -10,8 +10,8 @@ import pytest
 
 from contract.pipelines import PIPELINES
 from sfumato._check import InputError
-from sfumato.accounting import Statement
 from sfumato.runs.statement import prepared_alone
+from sfumato.statement import Statement
 from slow import slow_but
 
 PRIVATE_FILES = ("checkpoint", "metrics.jsonl", "evaluation.json", "table.parquet")

@@ -12,7 +12,7 @@ from sfumato import models
 from sfumato._check import InputError
 from sfumato.models import FEATURES, HOG, Scattering, feature_extractor, features_of, scattering
 from sfumato.models.features import _gradients
-from sfumato.models.scattering import morlet_bank, periodic_gaussian
+from sfumato.models.scatternet import morlet_bank, periodic_gaussian
 
 # Features without training: what is known of them, and one row an input.
 

@@ -20,7 +20,9 @@ from made_up_patients import SCHEMA, copied, records
 from report.browser import assert_silent_and_readable
 from sfumato import accounting as acc
 from sfumato._check import InputError
+from sfumato.audit.ehr import evaluate
 from sfumato.ledger import Budget, Ledger
+from sfumato.metrics.tabular import Interval
 from sfumato.report import summary, words, write_report
 from sfumato.report.charts import BarGroup, bar_chart
 from sfumato.report.ehr_page import attacks_verdict, fidelity_verdict, utility_verdict, write_ehr_page
@@ -30,6 +32,7 @@ from sfumato.report.page import render, result
 from sfumato.report.run_record import RunRecord, read_run
 from sfumato.statement import Statement
 from sfumato.statement.statement import QUESTIONS, brief
+from slow import slow_but
 
 # Properties of the page: complete, honest, self-contained, and the same for the same run.
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sfumato import mechanisms
 from sfumato.accounting import (
     ClipCount,
     Gaussian,
@@ -19,9 +20,8 @@ from sfumato.accounting import (
     guarantee,
     joint,
 )
-from sfumato.clipping.bounds import MOVED, QuantileRule
+from sfumato.clipping.bounds import MOVED, Adaptive
 from sfumato.ledger import Ledger
-from sfumato.mechanisms.gaussian import IndependentGaussian
 
 noises = st.floats(0.05, 1e3)
 parts = st.lists(st.one_of(st.builds(Gaussian, noises), st.builds(ClipCount, noises)), min_size=2, max_size=5)
@@ -109,9 +109,9 @@ def test_a_clipped_sum_and_a_count_with_one_noise() -> None:
 def test_the_sum_and_the_count_of_adaptive_clipping_are_one_gaussian(
     z: float, clients: int, count_noise: float | None
 ) -> None:
-    rule = QuantileRule(quantile=0.5, count_noise=count_noise)
+    rule = Adaptive(quantile=0.5, count_noise=count_noise)
     count = ClipCount(rule.count_noise_std(clients=clients, noise_multiplier=z))
-    noise = IndependentGaussian(noise_multiplier=z).beside(count.noise_std / MOVED)
+    noise = mechanisms.Gaussian(noise_multiplier=z).sharing(count.noise_std / MOVED)
     together = joint(noise.single(1.0), count)
     for adjacency in ADJACENCIES:
         assert together.gaussian_shift(adjacency) == pytest.approx(Gaussian(z).gaussian_shift(adjacency), rel=1e-12)  # pyright: ignore[reportArgumentType]
