@@ -10,7 +10,7 @@ import pytest
 
 from contract.pipelines import PIPELINES
 from sfumato._check import InputError
-from sfumato.runs.statement import prepared_alone
+from sfumato.statement.facts import prepared_alone
 from sfumato.statement import Statement
 from slow import slow_but
 
