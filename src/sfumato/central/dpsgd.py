@@ -310,9 +310,9 @@ class DPSGD(Plan):
         """Pictures that are augmented are others in every step."""
         if self.examples.augmentation != "none":
             raise InputError(
-                f"augmentation={self.examples.augmentation} changes the pictures in every step, before the frozen "
-                "layers see them, so nothing can be kept of those; use augmentation=none, or leave out prefix_cache "
-                "(--prefix-cache)"
+                f"examples.augmentation={self.examples.augmentation} changes the pictures in every step, before the "
+                "frozen layers see them, so nothing can be kept of those; use examples.augmentation=none, or leave out "
+                "prefix_cache (--prefix-cache)"
             )
 
     def assumptions(self) -> list[str]:

@@ -116,7 +116,9 @@ def refuse_unfit(kind: Augmentation, inputs: tuple[Tensor, ...]) -> None:
         return
     if len(inputs) != 1 or inputs[0].dim() != 4 or not inputs[0].is_floating_point():
         shapes = " and ".join(str(tuple(each.shape[1:])) for each in inputs)
-        raise InputError(f"augmentation {kind} is for pictures, got inputs of shape {shapes}; use augmentation=none")
+        raise InputError(
+            f"augmentation {kind} is for pictures, got inputs of shape {shapes}; use examples.augmentation=none"
+        )
     if kind == "crop_flip" and min(inputs[0].shape[2:]) <= _MARGIN:
         height, width = inputs[0].shape[2:]
         raise InputError(f"pictures of {height}×{width} are too small to crop; use augmentation=flip")
