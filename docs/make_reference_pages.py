@@ -5,6 +5,7 @@ python docs/make_reference_pages.py --check    tells whether they are up to date
 """
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,7 +40,7 @@ def _public(door: Path) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     package = f"sfumato.{door.parent.name}"
     for statement in ast.walk(_parsed(door)):
-        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("sfumato."):
+        if isinstance(statement, ast.ImportFrom) and re.match(r"sfumato\.(?!_lazy$)", statement.module or ""):
             assert statement.module
             first = statement.module.removeprefix(f"{package}.").split(".")[0]
             room = first if (door.parent / first).is_dir() else ""

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from sfumato.cli.models import PICTURES, ClassifierOptions, ModelOptions
+from sfumato.cli.models import ClassifierOptions, ModelOptions, reads
 from sfumato.models import BACKBONES, CLASSIFIERS, LANGUAGE_MODELS, RECOMMENDERS
 
 NAMES = {ModelOptions: BACKBONES + LANGUAGE_MODELS + RECOMMENDERS, ClassifierOptions: CLASSIFIERS + RECOMMENDERS}
@@ -16,4 +16,6 @@ def test_the_help_names_every_network(options):
 
 
 def test_pictures_are_those_classifiers_that_read_nothing_else():
-    assert PICTURES == ("lenet5", "resnet18", "resnet20", "wrn16_4", "scatternet")
+    of_pictures = {name for name in CLASSIFIERS if (reads(name) or "").startswith("pictures")}
+    assert of_pictures == {"lenet5", "resnet18", "resnet20", "wrn16_4", "scatternet"}
+    assert reads("networks:mine") is None
