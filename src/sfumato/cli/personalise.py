@@ -301,6 +301,7 @@ def read(argv: Sequence[str]) -> PersonaliseOptions:
 def _opened(options: PersonaliseOptions) -> _Served:
     """The run, refused where it is of no use."""
     from sfumato.data import Encoding
+    from sfumato.federated import FedRecon
     from sfumato.federated.vocabulary import FILE as VOCABULARY
     from sfumato.runs.checkpoint import STATE
 
