@@ -1,10 +1,11 @@
-"""Writes one page a package into docs/reference/api/: what it makes public, by subpackages.
+"""Writes one page a package into docs/reference/api/: what it makes public, by the rooms that it comes from.
 
 python docs/make_reference_pages.py            writes the pages
 python docs/make_reference_pages.py --check    tells whether they are up to date
 """
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,52 +18,50 @@ SOURCE = DOCS.parent / "src" / "sfumato"
 
 def pages() -> Iterator[tuple[str, str]]:
     """Name and text of the page of each package that makes something public."""
-    for init in sorted(SOURCE.glob("*/__init__.py")):
-        by_part = _public(init) or _public_of_subpackages(init.parent)
-        if by_part:
-            yield f"{init.parent.name}.md", _page(init.parent, by_part)
+    for door in sorted(SOURCE.glob("*/__init__.py")):
+        by_room = _public(door) or _public_of_rooms(door.parent)
+        if by_room:
+            yield f"{door.parent.name}.md", _page(door.parent, by_room)
 
 
-def _page(package: Path, by_part: dict[str, list[str]]) -> str:
+def _page(package: Path, by_room: dict[str, list[str]]) -> str:
     hidden = "    options:\n      members: false\n      show_root_heading: false\n      show_root_toc_entry: false\n"
     parts = [f"# sfumato.{package.name}\n", f"::: sfumato.{package.name}\n{hidden}"]
-    for part in sorted(by_part):
-        if part:
-            said = ast.get_docstring(_parsed(package / part / "__init__.py")) or ""
-            parts.append(f"## {part}\n\n{said.splitlines()[0]}\n")
-        parts += [f"::: {path}\n" for path in by_part[part]]
+    for room in sorted(by_room):
+        if room:
+            said = ast.get_docstring(_parsed(package / room / "__init__.py")) or ""
+            parts.append(f"## {room}\n\n{said.splitlines()[0]}\n")
+        parts += [f"::: {path}\n" for path in by_room[room]]
     return "\n".join(parts)
 
 
-def _public(init: Path) -> dict[str, list[str]]:
-    """Subpackage → the public names from its modules, as mkdocstrings finds them; "" for the package's own modules."""
+def _public(door: Path) -> dict[str, list[str]]:
+    """Room → the public names from its modules, as mkdocstrings finds them; "" for modules that lie in no room."""
     found: dict[str, list[str]] = {}
-    package = f"sfumato.{init.parent.name}"
-    for statement in ast.walk(_parsed(init)):
-        if isinstance(statement, ast.ImportFrom) and (statement.module or "").startswith("sfumato."):
+    package = f"sfumato.{door.parent.name}"
+    for statement in ast.walk(_parsed(door)):
+        if isinstance(statement, ast.ImportFrom) and re.match(r"sfumato\.(?!_lazy$)", statement.module or ""):
             assert statement.module
-            if statement.module == "sfumato._lazy":
-                continue
             first = statement.module.removeprefix(f"{package}.").split(".")[0]
-            part = first if (init.parent / first).is_dir() else ""
+            room = first if (door.parent / first).is_dir() else ""
             for name in (alias.name for alias in statement.names):
-                found.setdefault(part, []).append(_path(package, statement.module, name))
+                found.setdefault(room, []).append(_path(package, statement.module, name))
     return found
 
 
-def _public_of_subpackages(folder: Path) -> dict[str, list[str]]:
-    """Subpackage → what it makes public itself, where the package leaves that to its subpackages."""
+def _public_of_rooms(folder: Path) -> dict[str, list[str]]:
+    """Room → what it makes public itself, where the package leaves that to its rooms."""
     found = {}
-    for init in sorted(folder.glob("*/__init__.py")):
-        package = f"sfumato.{folder.name}.{init.parent.name}"
+    for door in sorted(folder.glob("*/__init__.py")):
+        package = f"sfumato.{folder.name}.{door.parent.name}"
         names = [
             f"{package}.{alias.name}"
-            for statement in _parsed(init).body
+            for statement in _parsed(door).body
             if isinstance(statement, ast.ImportFrom) and statement.module
             for alias in statement.names
         ]
         if names:
-            found[init.parent.name] = names
+            found[door.parent.name] = names
     return found
 
 
