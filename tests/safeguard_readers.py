@@ -330,6 +330,8 @@ NO_READER = {
     "EHRDataset": "patients in memory; each once, which its own test tries",
     **dict.fromkeys(["ExampleDataset", "UserDataset", "Encoding", "UncountedTexts", "Schema"], "no reader"),
     **dict.fromkeys(["Split", "ExampleSplit", "Tokenizer", "MissingPart"], "no reader"),
+    **dict.fromkeys(["ExampleOptions", "PictureOptions", "RatingOptions", "TableOptions", "UserOptions"], "no reader"),
+    **dict.fromkeys(["Reader", "Records"], "what readers are made of"),
     **dict.fromkeys(["split_examples", "split_groups", "split_labels", "split_users", "order_of_content"], "divides"),
     **dict.fromkeys(["to_tensor", "with_user_column", "examples_from_users"], "changes what was read"),
     "examples_from_ratings": "changes what was read",

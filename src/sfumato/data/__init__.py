@@ -10,8 +10,17 @@ from sfumato.data.ehr.write import write_ehr_events, write_ehr_tables
 from sfumato.data.examples import ExampleDataset, examples_from_arrays, examples_from_users
 from sfumato.data.files import MissingPart
 from sfumato.data.glyphs import glyphs
-from sfumato.data.open import open_examples, open_users
+from sfumato.data.open import (
+    ExampleOptions,
+    PictureOptions,
+    RatingOptions,
+    TableOptions,
+    UserOptions,
+    open_examples,
+    open_users,
+)
 from sfumato.data.readers.ratings import examples_from_ratings, with_user_column
+from sfumato.data.records import Reader, Records
 from sfumato.data.schema import Schema, read_schema
 from sfumato.data.split import (
     ExampleSplit,
@@ -33,13 +42,20 @@ __all__ = [
     "EHRDataset",
     "Encoding",
     "ExampleDataset",
+    "ExampleOptions",
     "ExampleSplit",
     "MissingPart",
+    "PictureOptions",
+    "RatingOptions",
+    "Reader",
+    "Records",
     "Schema",
     "Split",
+    "TableOptions",
     "Tokenizer",
     "UncountedTexts",
     "UserDataset",
+    "UserOptions",
     "ehr_from_events",
     "ehr_from_tables",
     "examples_from_arrays",

@@ -24,6 +24,8 @@ import hashlib
 import io
 import itertools
 import json
+import math
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -77,6 +79,7 @@ MEMORY = 1 << 26
 _ROWS = 256  # cells read in one go
 _AT_ONCE = 1 << 22  # bytes decoded between two points that a stop goes back to
 _COMMIT_SECONDS = 2.0  # work that a kill may cost
+_OF_FREE = 10  # a copy may take this part of the free disk unasked
 _NAMED = 5  # examples in a note; skipped.jsonl has them all
 
 
@@ -451,17 +454,27 @@ class _Target:
         self._path = how.store if self._cache is None else self._cache.place(*filter(None, [looks]))
         self._alone, self._begun = contextlib.ExitStack(), False
 
-    def begin(self) -> tuple[Path, bool]:
+    def begin(self, size: int) -> tuple[Path, bool]:
         """The folder, which no other process writes from now on, and whether it is for its owner only.
 
+        Args:
+            size: bytes of all rows.
+
         Raises:
-            InputError: it cannot be written.
+            InputError: it cannot be written, or a copy would take more than a tenth of the free disk.
             _Ready: it is there.
         """
         assert self._path is not None
         self._begun = True
         if self._cache is not None and self._alone.enter_context(self._cache.building(self._path)):
             raise _Ready
+        free = shutil.disk_usage(self._path.parent).free if self._cache is not None else math.inf
+        if size > free / _OF_FREE:
+            raise InputError(
+                f"a private copy of these data would take {size / 1e9:.1f} GB, more than a tenth of the "
+                f"{free / 1e9:.1f} GB that are free in {self._path.parent}; name a folder for them (--store FOLDER, "
+                "store=), or bring pictures to a smaller size (--size)"
+            )
         return self._path, self._cache is not None
 
     def opened(self, reopen: Callable[[Path], D], read: Callable[[], D]) -> D:
@@ -756,7 +769,7 @@ def _users(
     paths = _paths(records, columns)
 
     def written(first: list[np.ndarray], stages: list[Any]) -> _Written:
-        path, private = target.begin()
+        path, private = target.begin(records.count * first[0].nbytes)
         facts = _digest(users, owner, classes.values, classes.names or ())
         shape, dtype = first[0].shape[1:], first[0].dtype
         options = {"shape": list(shape), **records.options}
@@ -866,7 +879,7 @@ def examples_of_records(
     order, target = np.arange(records.count), _Target(how, looks)
 
     def written(first: list[np.ndarray], stages: list[Any]) -> _Written:
-        path, private = target.begin()
+        path, private = target.begin(records.count * sum(row.nbytes for row in first))
         kept = [Column("kept", (), np.dtype(np.uint8))]
         kept += [Column(f"{INPUTS}_{place}", row.shape[1:], row.dtype) for place, row in enumerate(first)]
         options = {"shapes": [list(row.shape[1:]) for row in first], **records.options}
