@@ -251,7 +251,7 @@ def options_of(name: str) -> Any:
     plan: Any = algorithm.load()
     if algorithm.records == "examples":
         return ExampleTraining[plan]
-    return PrivateTraining[plan] if hasattr(plan, "calibrate") else Training[plan]
+    return PrivateTraining[plan] if plan.private else Training[plan]
 
 
 def training_options(name: str, argv: Sequence[str]) -> Any:
