@@ -12,7 +12,7 @@ from sfumato._random import RandomSource
 from sfumato.accounting import Budget, BudgetExceeded, Ledger
 from sfumato.data import examples_from_arrays
 from sfumato.labels import LPMST
-from sfumato.labels import stages as module
+from sfumato.labels import reports as module
 
 PLAN = LPMST(epsilon=2.0, stages=(0.5, 0.3, 0.2), epochs=4, batch_size=32, seed=1)
 CENTRES = np.array([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0]], np.float32)
