@@ -4,6 +4,7 @@
   model of a stage follows from them, the first weights and the public inputs alone, so it is trained again alike.
 - **Released.** The reports, the prior of the clusters, and the last model.
 
+>>> from torch import nn
 >>> from sfumato.data import examples_from_arrays
 >>> inputs = np.random.default_rng(0).standard_normal((300, 2)).astype(np.float32)
 >>> data = examples_from_arrays(inputs, (inputs[:, 0] > 0).astype(np.int64), num_classes=2)

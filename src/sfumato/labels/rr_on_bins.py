@@ -3,6 +3,7 @@
 - **Resume.** Histogram and reports are releases of the run: a run that goes on finds them, and draws none again.
 - **Released.** The reports, the histogram, and the model.
 
+>>> from torch import nn
 >>> from sfumato.data import examples_from_arrays
 >>> inputs = np.random.default_rng(0).uniform(size=(2000, 1)).astype(np.float32)
 >>> data = examples_from_arrays(inputs, 10 * inputs[:, 0])
