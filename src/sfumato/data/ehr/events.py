@@ -601,7 +601,7 @@ def records_of_tables(
     but: Sequence[str] = (),
     people: Collection[str] | None = None,
 ) -> EHRDataset:
-    """RatingRecords from events in one or several tables; arguments are as in `ehr_from_events`.
+    """Records from events in one or several tables; arguments are as in `ehr_from_events`.
 
     Args:
         but: codes that are not read, and need not be there.

@@ -405,7 +405,7 @@ def in_order(texts: set[str]) -> Sequence[str]:
     return sorted(texts, key=lambda text: values[text])
 
 
-# RatingRecords that can be read but of which a column is of no use: nothing can be learned from it, or it names people.
+# Records that can be read but of which a column is of no use: nothing can be learned from it, or it names people.
 
 
 FEW = 20
