@@ -10,8 +10,8 @@ import pytest
 
 from contract.pipelines import PIPELINES
 from sfumato._check import InputError
-from sfumato.statement.facts import prepared_alone
 from sfumato.statement import Statement
+from sfumato.statement.facts import prepared_alone
 from slow import slow_but
 
 PRIVATE_FILES = ("checkpoint", "metrics.jsonl", "evaluation.json", "table.parquet")

@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields
 from functools import partial
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Literal
 
 from sfumato import accounting as acc
 from sfumato._check import InputError, between, non_negative, positive, whole
@@ -466,16 +466,6 @@ _OPEN = {
 }
 
 
-class _Limits(TypedDict, total=False):
-    epsilon: float
-    delta: float
-    rho: float
-    mu: float
-    advantage: float
-    tpr: float
-    fpr: float
-
-
 @dataclass(frozen=True, kw_only=True)
 class CalibrateOptions(BatchOptions):
     """The noise, the steps or the sampling rate that meet a target: give two of the three (--examples and --batch-size
@@ -554,12 +544,12 @@ def calibrate(options: CalibrateOptions) -> Answer:
     return Answer(data, lines)
 
 
-def _limits(options: CalibrateOptions) -> tuple[dict[str, Any], float | None, float | None]:
+def _limits(options: CalibrateOptions) -> tuple[dict[str, float], ChosenDelta, float]:
     """The target as the library takes it, and where epsilon and tpr are read."""
     delta = chosen_delta(options.delta, options.examples)
     fpr = _FPR if options.fpr is None else options.fpr
     between(0, 1, ends="()", fpr=fpr)
-    choices: dict[str, _Limits] = {}
+    choices: dict[str, dict[str, float]] = {}
     if options.epsilon is not None:
         choices["--epsilon"] = {"epsilon": options.epsilon, "delta": delta.value}
     if options.rho is not None:
