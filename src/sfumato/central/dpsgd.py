@@ -25,15 +25,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato._parts import Kinds, part, plan
+from sfumato._parts import part, plan
 from sfumato._types import Unit
+from sfumato.central.example_training import EXAMPLES, ExampleTraining
 from sfumato.sampling import COHORTS, MinSeparation, Poisson, Sampler, Shuffled
 from sfumato.training.optimizer import OPTIMIZERS, Optimizer
 from sfumato.training.plan import Plan
@@ -53,46 +54,6 @@ if TYPE_CHECKING:
 _EPOCHS = 10.0
 
 TaskName = Literal["classes", "regression", "counts", "own"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExampleTraining:
-    """How examples go through the model.
-
-    Attributes:
-        augmentation: of pictures: "flip", or "crop_flip", drawn anew in each step.
-        copies: of each picture, augmented and averaged before clipping.
-        micro_batch: examples that go through the model at once; None measures how many fit. No result depends on it,
-            but where the model draws random numbers (dropout).
-        memory_budget: MiB for a micro-batch; None for half of the free memory of a GPU, 512 on a CPU.
-        precision: "bfloat16" runs the model under autocast; gradients, norms and sums stay in single precision or more.
-    """
-
-    augmentation: Literal["none", "flip", "crop_flip"] = "none"
-    copies: int = 1
-    micro_batch: int | None = None
-    memory_budget: int | None = None
-    precision: Literal["float32", "bfloat16"] = "float32"
-
-    def __post_init__(self) -> None:
-        _check.one_of(("none", "flip", "crop_flip"), augmentation=self.augmentation)
-        _check.one_of(("float32", "bfloat16"), precision=self.precision)
-        _check.whole(copies=self.copies)
-        for name in ("micro_batch", "memory_budget"):
-            if getattr(self, name) is not None:
-                _check.whole(**{name: getattr(self, name)})
-        if self.copies > 1 and self.augmentation == "none":
-            raise InputError(
-                f"{self.copies} copies of one picture are all the same; choose an augmentation, flip for example"
-            )
-
-    @property
-    def budget(self) -> int | None:
-        """Bytes for a micro-batch."""
-        return None if self.memory_budget is None else self.memory_budget << 20
-
-
-EXAMPLES = Kinds[ExampleTraining]({"examples": ExampleTraining})
 
 
 @plan

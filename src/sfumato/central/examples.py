@@ -37,7 +37,7 @@ from torch.utils._pytree import tree_map
 
 from sfumato._check import InputError, first_line
 from sfumato._random import mixed_bits
-from sfumato.central.dpsgd import ExampleTraining
+from sfumato.central.example_training import ExampleTraining
 from sfumato.central.gradients import GradientSum
 from sfumato.central.losses import LossPerExample, cross_entropy, logits_of, refuse_outputs, values_of
 from sfumato.data import ExampleDataset, UserDataset, to_tensor

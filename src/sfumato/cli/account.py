@@ -544,12 +544,12 @@ def calibrate(options: CalibrateOptions) -> Answer:
     return Answer(data, lines)
 
 
-def _limits(options: CalibrateOptions) -> tuple[dict[str, float], ChosenDelta, float]:
+def _limits(options: CalibrateOptions) -> tuple[dict[str, Any], ChosenDelta, float]:
     """The target as the library takes it, and where epsilon and tpr are read."""
     delta = chosen_delta(options.delta, options.examples)
     fpr = _FPR if options.fpr is None else options.fpr
     between(0, 1, ends="()", fpr=fpr)
-    choices: dict[str, dict[str, float]] = {}
+    choices: dict[str, dict[str, Any]] = {}
     if options.epsilon is not None:
         choices["--epsilon"] = {"epsilon": options.epsilon, "delta": delta.value}
     if options.rho is not None:

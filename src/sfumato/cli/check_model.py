@@ -175,7 +175,7 @@ def _cost(model: nn.Module, data: ExampleDataset, parts: ExampleParts | None, op
     """What one example takes; refuses what only a trial shows."""
 
     from sfumato.central import DPSGD, ExampleContribution
-    from sfumato.central.dpsgd import ExampleTraining
+    from sfumato.central.example_training import ExampleTraining
     from sfumato.central.gradients import default_budget
     from sfumato.training import RunOptions
 

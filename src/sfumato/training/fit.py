@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from torch import Tensor, nn
@@ -47,10 +47,12 @@ from sfumato.training.monitoring import (
     trouble,
     who_took_part,
 )
-from sfumato.training.plan import Plan
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import MovingAverage, OptimizerFactory, Server
 from sfumato.training.trainable import HEAD, Trainable, copied
+
+if TYPE_CHECKING:
+    from sfumato.training.plan import Plan
 
 
 def facts_of(

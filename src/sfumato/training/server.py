@@ -1,6 +1,7 @@
 """The server's step: any torch optimiser, with the noisy mean delta as its gradient.
 
 >>> theta = torch.zeros(2)
+>>> from sfumato.training.optimizer import Optimizer
 >>> server = Server(Optimizer(learning_rate=0.5), [theta])
 >>> server.step([torch.tensor([2.0, -2.0])]); theta.tolist()
 [-1.0, 1.0]
@@ -31,15 +32,19 @@ References:
     algorithm 2.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato.training.optimizer import Optimizer, Schedule
+
+if TYPE_CHECKING:
+    from sfumato.training.optimizer import Optimizer, Schedule
 
 
 class MovingAverage:

@@ -1,12 +1,14 @@
 """A training loop of the user's own around the private sum."""
 
+from __future__ import annotations
+
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import ref
 
 import numpy as np
@@ -27,12 +29,14 @@ from sfumato.central.custom_loop.optimizer import (
     settings_of,
     trained_by,
 )
-from sfumato.central.dpsgd import DPSGD
 from sfumato.models import refuse_no_values
 from sfumato.per_example.workspace import out_of_memory
 from sfumato.runs.processes import Team
 from sfumato.statement import Statement
 from sfumato.training import Callback, Contribution, Result, Stop
+
+if TYPE_CHECKING:
+    from sfumato.central.dpsgd import DPSGD
 
 _BATCH, _STEP, _PAUSE, _OVER = "batch", "step", "pause", "over"
 _LEFT_OUT = (
@@ -73,7 +77,7 @@ class PrivateLoop:
         result: what `DPSGD.fit` returns, once the run is over.
     """
 
-    _latest: ClassVar["ref[PrivateLoop] | None"] = None  # the loop of this process that was entered last
+    _latest: ClassVar[ref[PrivateLoop] | None] = None  # the loop of this process that was entered last
 
     def __init__(
         self,
@@ -134,7 +138,7 @@ class PrivateLoop:
             raise InputError("the run is not over, and has no statement yet; read it behind the with block")
         return self.result.statement
 
-    def __enter__(self) -> "PrivateLoop":
+    def __enter__(self) -> PrivateLoop:
         if self._state:
             raise InputError("a loop runs once; open another one with the plan")
         other = PrivateLoop._latest and PrivateLoop._latest()
