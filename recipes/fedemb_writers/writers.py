@@ -26,7 +26,7 @@ import numpy as np
 
 from sfumato._check import InputError, whole
 from sfumato._random import RandomSource
-from sfumato.data.glyphs import KNOTS, SIDE, Distortion, distance_fields, font_files, looked_up, painted
+from sfumato.data.drawn_glyphs import KNOTS, SIDE, Distortion, distance_fields, font_files, looked_up, painted
 from sfumato.data.mapped import Strings
 from sfumato.data.users import UserDataset
 

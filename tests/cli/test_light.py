@@ -6,7 +6,6 @@ import sys
 
 import pytest
 
-from sfumato.algorithms import ALGORITHMS, command_of
 from sfumato.cli.commands import COMMANDS
 
 _ASK = """
@@ -35,19 +34,15 @@ for command in sys.argv[1:]:
 print(json.dumps({command: found[command, "--help"] or found[command, "--help-all"] for command, _ in found}))
 """
 
-_LATER = {command_of(name) for name, each in ALGORITHMS.items() if each.records in ("users", "examples")}
-_PLANS = pytest.mark.xfail(reason="these plans' modules import torch until they are composed of parts", strict=False)
-
 
 @pytest.fixture(scope="module")
 def asked() -> dict[str, str]:
-    """What is wrong with the help of each command; "" for nothing. Those that fail come last."""
-    words = [*sorted(COMMANDS, key=lambda name: name in _LATER)]
-    child = subprocess.run([sys.executable, "-c", _ASK, *words], capture_output=True, text=True)
+    """What is wrong with the help of each command; "" for nothing."""
+    child = subprocess.run([sys.executable, "-c", _ASK, *COMMANDS], capture_output=True, text=True)
     assert child.returncode == 0, child.stderr
     return json.loads(child.stdout)
 
 
-@pytest.mark.parametrize("command", [pytest.param(name, marks=[_PLANS] if name in _LATER else []) for name in COMMANDS])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_help_needs_neither_torch_nor_scipy_nor_pyarrow(asked: dict[str, str], command: str):
     assert asked[command] == ""

@@ -23,7 +23,6 @@ Plan(noise_multiplier=0.56)
 import dataclasses
 import fcntl
 import json
-import math
 import os
 import warnings
 from collections.abc import Mapping
@@ -42,11 +41,11 @@ from sfumato._files import (
     write_atomic,
     write_json,
 )
+from sfumato._numbers import alike
 from sfumato._parts import flat
 from sfumato.runs import checkpoint
 
 _Plan = TypeVar("_Plan", bound=Any)
-_SEARCHED = 1e-6  # how much of a number may be the rounding of its calibration
 
 
 def as_begun(plan: _Plan, recorded: Mapping[str, Any], *fields: str) -> _Plan:
@@ -64,21 +63,6 @@ def as_begun(plan: _Plan, recorded: Mapping[str, Any], *fields: str) -> _Plan:
     if not all(alike(getattr(plan, name), begun[name]) for name in fields):
         return plan
     return dataclasses.replace(plan, **begun)
-
-
-def alike(now: Any, then: Any, tolerance: float = _SEARCHED) -> bool:
-    """Whether two numbers are the same up to so much of the first, as calibrated ones are, or both are None."""
-    if now is None or then is None:
-        return now is then
-    return is_number(then) and abs(now - then) <= tolerance * abs(now)
-
-
-def is_number(value: Any) -> bool:
-    """Whether this is a finite number of JSON, as a plan.json that nobody changed has it."""
-    try:
-        return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    except OverflowError:
-        return False
 
 
 _NAMES = (

@@ -19,7 +19,7 @@ from sfumato.data.ehr.schema import Schema
 from sfumato.data.ehr.tables import assumption
 from sfumato.data.ehr.values import FEW
 from sfumato.mechanisms import Gaussian
-from sfumato.runs.folder import alike
+from sfumato._numbers import alike
 from sfumato.sampling import Poisson
 from sfumato.statement import Facts
 from sfumato.statement.verdict import default_delta, warn_if_too_large

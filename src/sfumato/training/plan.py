@@ -20,6 +20,7 @@ import numpy as np
 
 from sfumato import _check
 from sfumato._check import InputError
+from sfumato._numbers import alike, is_number
 from sfumato._parts import Choice, changed, part, plan, to_json
 from sfumato._types import PLAN_FORMAT, Adjacency, Unit
 from sfumato.accounting import Event, Participation, guarantee
@@ -30,7 +31,6 @@ from sfumato.clipping import CLIPPINGS, Adaptive, Flat, NormBound
 from sfumato.data.domain import refuse_found
 from sfumato.mechanisms import BISR, BLT, NOISES, Auto, Banded, Gaussian, Mechanism, Tree
 from sfumato.mechanisms.correlated import Correlated, limits_of
-from sfumato.runs.folder import alike, is_number
 from sfumato.sampling import COHORTS, CyclicPoisson, Poisson, Sampler
 from sfumato.statement.verdict import default_delta, warn_if_too_large
 from sfumato.training.optimizer import OPTIMIZERS, NoiseLimited, Optimizer

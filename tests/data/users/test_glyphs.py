@@ -11,7 +11,7 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato.data import UserDataset, glyphs
-from sfumato.data.glyphs import FIELD, faces, identities
+from sfumato.data.drawn_glyphs import FIELD, faces, identities
 
 
 def _all(dataset: UserDataset) -> np.ndarray:

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError, one_of
+from sfumato.data.drawn_glyphs import glyphs
 from sfumato.data.examples import ExampleDataset, examples_from_arrays, examples_from_users
 from sfumato.data.files import MissingPart, Part, mapped, read_npz, read_npz_keys, refuse_bomb
-from sfumato.data.glyphs import glyphs
 from sfumato.data.labels import classes_of
 from sfumato.data.mapped import Strings
 from sfumato.data.readers.tables import is_parquet_folder
