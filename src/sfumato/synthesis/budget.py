@@ -13,13 +13,13 @@ from typing import Any, Self
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
+from sfumato._numbers import alike
 from sfumato.clipping import Flat
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
 from sfumato.data.ehr.tables import assumption
 from sfumato.data.ehr.values import FEW
 from sfumato.mechanisms import Gaussian
-from sfumato._numbers import alike
 from sfumato.sampling import Poisson
 from sfumato.statement import Facts
 from sfumato.statement.verdict import default_delta, warn_if_too_large
