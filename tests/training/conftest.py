@@ -13,7 +13,7 @@ class Drifting:
     """The noise of a round is a part of what was drawn so far: one Gaussian release of the whole run."""
 
     stream: ClassVar[bool] = True
-    noise_multiplier = 1.5
+    noise_multiplier = multiplier = 1.5
 
     def __init__(self) -> None:
         self.drawn: torch.Tensor | None = None

@@ -51,7 +51,7 @@ def test_the_two_halves_are_the_whole(name):
     prefix, rest = set(halves.prefix.state_dict()), set(halves.rest.state_dict())
     assert prefix | rest == set(model.state_dict())
     assert not prefix & rest
-    assert set(halves.beside()) == prefix
+    assert set(halves.frozen()) == prefix
 
 
 def test_the_whole_gets_the_values_of_a_trained_copy_of_the_rest_and_nothing_else():

@@ -20,7 +20,7 @@ from sfumato.clipping import (
 from sfumato.ledger import Ledger
 from sfumato.mechanisms import Gaussian
 from sfumato.runs import Facts, Run
-from sfumato.sampling import FixedSize, OwnClients, Poisson
+from sfumato.sampling import FixedSize, Poisson
 from sfumato.training import Cadence, Contribution, Loop, Optimizer, PrivateSum, Server, Trainable
 
 # The loop inside of a run: streams, phases around it, and what the contribution adds after the noise.
@@ -67,7 +67,6 @@ class Rows(Contribution):
 def rounds_of(mechanism, **changes) -> PrivateSum:
     parts = {
         "sampler": Poisson(size=round(0.3 * UNITS), population=UNITS),
-        "grouping": OwnClients(clients=6),
         "bound": Flat(norm=1.0),
         "mechanism": mechanism,
         "rounds": ROUNDS,
