@@ -99,7 +99,7 @@ def test_frozen_weights_are_the_published_ones_and_the_statement_names_them(reci
         last = model["trunk.features.12.squeeze.weight"]
         assert torch.equal(last, published["features.12.squeeze.weight"]) == (method == "features + linear")
         statement = json.loads((run / "statement.json").read_text())
-        assert recipe.PUBLIC in statement["assumptions"]
+        assert {"text": recipe.PUBLIC} in statement["assumptions"]
         assert list((tmp_path / "caches" / method).iterdir())
 
 

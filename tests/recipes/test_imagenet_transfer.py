@@ -121,7 +121,8 @@ def test_every_row_runs_on_folders_of_pictures_and_says_what_is_public(pictures,
     moved = {}
     for run in out.glob("folders*"):
         said = any(
-            "pictures/public" in line for line in json.loads((run / "statement.json").read_text())["assumptions"]
+            "pictures/public" in line["text"]
+            for line in json.loads((run / "statement.json").read_text())["assumptions"]
         )
         assert said == ("pretrained" in run.name)
         model = load_file(run / "model.safetensors")

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from sfumato._check import InputError
+from sfumato.statement.sentences import say
 from sfumato.voting.multi_party.tally import MultiPartyTally
 from sfumato.voting.question import Question
 from talliers import SOURCE, Ballots, expected, one_hot, question, same
@@ -93,7 +94,7 @@ def test_the_same_token_gives_the_same_answers_without_asking_for_ballots(tally)
 
 
 def test_a_seeded_tally_says_what_it_rests_on(tally):
-    told = " ".join(tally.assumptions())
+    told = " ".join(map(say, tally.assumptions()))
     assert tally.seeded  # and so does the statement of a vote that it counts
     assert "1.5 times the variance" in told
     assert "within range" in told

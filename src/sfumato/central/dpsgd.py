@@ -34,7 +34,7 @@ from torch import nn
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato._types import Unit
+from sfumato._types import Assumption, Stated, Unit
 from sfumato.central.custom_loop.contribution import OwnLoop
 from sfumato.central.custom_loop.dataset import MapRows
 from sfumato.central.custom_loop.loop import PrivateLoop
@@ -341,15 +341,7 @@ class DPSGD(PrivatePlan):
                 "(--prefix-cache)"
             )
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """What the outputs and the loss rest on."""
-        return {
-            "classes": ["The set of classes is public: the model has an output for each."],
-            "own": ["The loss was chosen without looking at the records."],
-        }.get(
-            self.task,
-            [
-                "The range of the targets is not assumed: whatever an example's target is, its gradient is clipped. "
-                "How many numbers a target has is public."
-            ],
-        )
+        known = {"classes": "classes_public", "own": "loss_chosen"}
+        return [Assumption(known.get(self.task, "targets_unbounded"))]

@@ -39,7 +39,7 @@ from torch.nn import functional
 from sfumato import _check
 from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
-from sfumato._types import Unit
+from sfumato._types import Assumption, Stated, Unit
 from sfumato.central.dpsgd import DPSGD
 from sfumato.central.examples import ExampleContribution, spread, tensors
 from sfumato.central.losses import LossPerExample, cross_entropy, logits_of
@@ -575,10 +575,6 @@ class LabelDPPro(DPSGD):
         """
         raise InputError("labeldp_pro has no loop of your own: it knows the gradients of cross entropy only; use dpsgd")
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """What is public beside the model."""
-        return [
-            *super().assumptions(),
-            "Inputs and their order are public, and so is every column but the label: only the label of a row is "
-            "hidden, and whoever can tell it from the inputs knows it as before.",
-        ]
+        return [*super().assumptions(), Assumption("inputs_public")]

@@ -25,6 +25,7 @@ from sfumato.data.rating_files import is_movielens
 from sfumato.federated import Centralized, FederatedPlan, FedRecon, PrivateVocabulary
 from sfumato.federated.losses import Loss, without_head
 from sfumato.models import refuse_no_values
+from sfumato.statement.sentences import say as sentence
 from sfumato.training import Callback, PrivatePlan
 
 
@@ -857,7 +858,7 @@ def _describe_examples(
     parts.append("none to test on" if test is None else f"{len(test):,} never trained on, to test on")
     say(f"data: {'; '.join(parts)}")
     for line in train.assumptions:
-        say(f"data: assumed: {line}")
+        say(f"data: assumed: {sentence(line)}")
 
 
 # What a plan trains by where nobody has chosen: the loss that its kind of data has, and how many clients at once.

@@ -13,6 +13,7 @@ from torch import nn
 from sfumato._check import InputError, non_negative, whole
 from sfumato._files import read_json
 from sfumato._random import RandomSource
+from sfumato._types import Stated
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import leads, notify, number, plain, say, say_json, table
 from sfumato.cli.models import (
@@ -589,7 +590,7 @@ def _dry_run(chosen: Decided, parts: Any, options: Any) -> int:
     population = plan.public_population(parts.train) if parts else options.plan.population
     plan.refuse_unready(population)
     plan = plan.for_population(population)
-    told = [BUILT] if parts and parts.train.found else []
+    told: list[Stated] = [BUILT] if parts and parts.train.found else []
     told += plan.default_task().assumptions(parts.train) if parts else []
     if parts and (negatives := _negatives(parts)) is not None:
         told = [*told, plan.negatives_of(negatives, parts.train).assumption()]
@@ -612,7 +613,7 @@ def _shown(value: Any) -> str:
 
 
 def _promise(
-    plan: TrainingPlan, population: int, opening: Opening | None, data_assumptions: Sequence[str]
+    plan: TrainingPlan, population: int, opening: Opening | None, data_assumptions: Sequence[Stated]
 ) -> Statement:
     """The statement of the whole plan, before it runs."""
     private_sum = plan.private_sum(population)

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato._types import Unit
+from sfumato._types import Assumption, Stated, Unit
 from sfumato.clipping import ClippedSum, ConstantClipNorm, NormBound
 from sfumato.data import UserDataset
 from sfumato.federated.client import ClientData, ClientTrainer, LocalTraining
@@ -252,18 +252,13 @@ class FederatedPlan(PrivatePlan, Rounds):
         """Classes, where a head has a row for each."""
         return data.found if self.global_classes and not without_head(self.loss) else ()
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """A head with a row for every label of the data set rests on a public label space."""
         if self.loss == "next_token":
-            return [
-                "The vocabulary is public, or was released by this run: the model has an output for each of its ids."
-            ]
+            return [Assumption("vocabulary_released")]
         if self.loss == "squared":
             return []
-        return [
-            "The set of labels is public: heads have a row for each. Where labels are people, it tells who may have "
-            "taken part."
-        ]
+        return [Assumption("label_set_public")]
 
 
 # Fields of plans whose clients take several steps of SGD before they contribute.

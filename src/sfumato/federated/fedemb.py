@@ -27,6 +27,7 @@ from torch import nn
 
 from sfumato import _check
 from sfumato._check import InputError
+from sfumato._types import Stated
 from sfumato.data import UserDataset
 from sfumato.federated.client import LocalTraining
 from sfumato.federated.contribution import LocalContribution
@@ -129,7 +130,7 @@ class FedEmb(LocalStepsPlan):
         """Deltas of clients that draw public classes."""
         return partial(self.contribution, negatives=negatives)
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """A head stays with its client; only one with a row for every label lets the label space shape the deltas."""
         return super().assumptions() if self.global_classes else []
 

@@ -13,7 +13,7 @@ from torch import nn
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato._types import Unit
+from sfumato._types import Stated, Unit
 from sfumato.statement.verdict import default_delta
 from sfumato.training.contribution import Contribution, Task
 from sfumato.training.private_sum import PrivateSum
@@ -128,7 +128,7 @@ class Plan:
     def refuse_prefix(self) -> None:
         """Raise InputError if records are changed in every round before the model gets them, as augmentations do."""
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """Sentences that the guarantee of this plan rests on, beside those of every plan."""
         return []
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar, Literal, Self, get_args
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato._types import Unit
+from sfumato._types import Assumption, Unit
 from sfumato.accounting import ZCDP, Event, NoisyVote, VoteCostRelease, VoteThreshold
 from sfumato.accounting import calibrate as calibrate_event
 from sfumato.accounting.events.votes import Level
@@ -342,7 +342,7 @@ class VotingSettings:
             found.append(Alternative(name=name, unit=self.unit, event=printed, method="rdp", whole=True))
         return tuple(found)
 
-    def assumptions(self) -> tuple[str, ...]:
+    def assumptions(self) -> tuple[Assumption, ...]:
         """Sentences that the guarantee of this way of voting rests on."""
         return ()
 

@@ -21,6 +21,7 @@ from forked import team
 from sfumato._check import InputError
 from sfumato.data import examples_from_arrays
 from sfumato.statement.facts import prepared_alone
+from sfumato.statement.sentences import say
 from sfumato.training import Cadence, Callback, Stop
 from slow import slow_but
 
@@ -353,4 +354,4 @@ def test_a_copy_of_the_model_may_be_taken_at_any_time():
 
 def test_the_statement_says_once_that_examples_follow_from_no_others():
     statement = usual()[1].statement
-    assert statement.assumptions.count(prepared_alone("example")) == 1
+    assert statement.assumptions.count(say(prepared_alone("example"))) == 1

@@ -126,7 +126,7 @@ def test_schemas_come_from_files_too(tmp_path: Path) -> None:
 def test_classes_that_are_not_declared_were_found(tmp_path: Path) -> None:
     assert len(table(write(tmp_path / "t.csv", ROWS), SCHEMA).assumptions) == 1
     data = table(tmp_path / "t.csv", {**SCHEMA, "bought": {"kind": "label"}})
-    assert "schema" in data.assumptions[0]
+    assert data.assumptions[0].id == "schema_public"
     assert data.found == (NAMES,)
     assert data.targets.tolist() == [1, 0, 0]
 
