@@ -866,8 +866,10 @@ def _describe_examples(
         parts.append(f"{len(validation):,} to watch")
     parts.append("none to test on" if test is None else f"{len(test):,} never trained on, to test on")
     say(f"data: {'; '.join(parts)}")
+    from sfumato.statement.sentences import say as sentence
+
     for line in train.assumptions:
-        say(f"data: assumed: {line}")
+        say(f"data: assumed: {sentence(line)}")
 
 
 # What a plan trains by where nobody has chosen: the loss that its kind of data has, and how many clients at once.
