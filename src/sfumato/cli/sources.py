@@ -654,7 +654,7 @@ class RatedDataOptions(RatingOptions, LabelledDataOptions):
 
     def rated(self, path: str) -> bool:
         """Whether a place holds ratings."""
-        from sfumato.data.rating_files import is_movielens
+        from sfumato.data.readers.movielens import is_movielens
 
         if self.item is not None or self.value is not None:
             return True
