@@ -389,7 +389,7 @@ def test_two_examples_of_one_person_move_the_sum_by_more():
     twice = ExampleDataset(inputs=(inputs,), targets=labels, num_classes=2)
     whole, without = sums(plan, twice, np.arange(7), np.arange(5))
     assert (whole - without).norm().item() > 1.9e-3
-    assert any("covered for each alone" in line for line in plan.fit(scores(1), data).statement.assumptions)
+    assert "one_example" in [line.id for line in plan.fit(scores(1), data).statement.sentences]
 
 
 def test_augmentations_of_an_example_are_clipped_together():

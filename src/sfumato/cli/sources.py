@@ -735,7 +735,7 @@ def read_examples(
             size=options.size,
             channels=options.channels,
             on_error=options.on_error,
-            classes=classes,
+            classes=classes or options.schema is not None,  # a schema says itself what is a class
             num_classes=options.num_classes,
             label_names=names,
             vocabulary=options.vocabulary if options.vocabulary != 1 << 15 else None,
