@@ -61,7 +61,7 @@ def run(folder: Path, number: int) -> dict[str, Any]:
         "times": round(after / before, 2),
         "epsilon": statement["epsilon"],
         "delta": statement["delta"],
-        "noise_source": statement["noise_source"],
+        "noise_source": statement["noise_source"]["text"],
         "seconds": None if begun else round(seconds),
     }
     kept.write_text(json.dumps(row))

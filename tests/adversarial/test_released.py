@@ -383,5 +383,5 @@ def _domain(run: Path, lists: tuple[str, ...]) -> dict[str, Any]:
     if "schema" in told:
         found["metadata"] = told["schema"]
     statement = json.loads((run / "statement.json").read_text())
-    found["assumptions"] = [re.sub(r"\d+", "N", sentence) for sentence in statement["assumptions"]]
+    found["assumptions"] = [re.sub(r"\d+", "N", sentence["text"]) for sentence in statement["assumptions"]]
     return found

@@ -389,7 +389,7 @@ def test_two_examples_of_one_person_move_the_sum_by_more():
     twice = ExampleDataset(inputs=(inputs,), targets=labels, num_classes=2)
     whole, without = sums(plan, twice, np.arange(7), np.arange(5))
     assert (whole - without).norm().item() > 1.9e-3
-    assert any("covered for each alone" in line for line in plan.fit(scores(1), data).statement.assumptions)
+    assert "one_example" in [line.id for line in plan.fit(scores(1), data).statement.sentences]
 
 
 def test_augmentations_of_an_example_are_clipped_together():
@@ -505,8 +505,8 @@ def test_the_steps_that_are_due_are_looked_at(monkeypatch: pytest.MonkeyPatch) -
     assert {0, 29} < set(wanted)
     assert sorted(set(looks)) == wanted
     assert all(2 <= looks.count(step) <= 3 for step in wanted)  # the first micro-batch, the last, and one by chance
-    line = next(each for each in statement.assumptions if each.startswith("No example changes"))
-    assert "while training in the first and the last step and in others" in line
+    line = next(each for each in statement.sentences if each.id == "examples_tried")
+    assert "while training, in the first and the last step and in others" in line
 
 
 def test_a_step_that_drew_one_example_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -515,7 +515,7 @@ def test_a_step_that_drew_one_example_is_not_looked_at(monkeypatch: pytest.Monke
     monkeypatch.setattr(recheck, "_one", lambda *given: looks.append(given))
     statement = specimens.PLAN.replace(examples={"micro_batch": 1}).fit(Dense(), as_data(coupled_numbers())).statement
     assert not looks
-    assert any("wherever there were two examples at once" in each for each in statement.assumptions)
+    assert "examples_tried" in [each.id for each in statement.sentences]
 
 
 # The memory of a sum is used again only where it is given.

@@ -34,7 +34,7 @@ def test_a_run_leaves_every_file_and_tells_accuracy_and_statement(sfumato, digit
     assert (plan["plan"], plan["steps"], plan["about"]["model"]) == ("dpsgd", 3, "lenet5")
     assert (statement["unit"], statement["adjacency"]) == ("example", "add_remove")
     assert 2.9 < statement["epsilon"] <= 3
-    assert "found in the records" not in " ".join(statement["assumptions"])
+    assert "found in the records" not in " ".join(line["text"] for line in statement["assumptions"])
     assert evaluation["examples"] == 30
     assert f"{evaluation['trained']['accuracy']:.4f}" in shown.out
     page = (out / "report.html").read_text()

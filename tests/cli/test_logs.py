@@ -95,7 +95,7 @@ def test_each_log_that_is_named_is_written_and_private_numbers_are_called_that(s
     assert scalars(one / "run") == scalars(other / "run")
     assert scalars(one / "run")["private/loss"] == [1, 2, 3]
     statement = json.loads((tmp_path / "run" / "statement.json").read_text())
-    assert any("logged to TensorBoard" in sentence for sentence in statement["assumptions"])
+    assert any("logged to TensorBoard" in sentence["text"] for sentence in statement["assumptions"])
 
 
 def test_measurements_are_logged_where_the_data_are_said_to_be_public(sfumato, scalars, digits, tmp_path):

@@ -69,8 +69,8 @@ def test_a_play_becomes_a_private_model_of_characters(sfumato, play: Path, tmp_p
     statement = json.loads((out / "statement.json").read_text())
     assert statement["unit"] == "user"
     assert 7.9 < statement["epsilon"] <= 8
-    assert any("vocabulary is public" in line for line in statement["assumptions"])
-    assert not any("heads have a row" in line for line in statement["assumptions"])
+    assert "vocabulary_released" in [line.get("id") for line in statement["assumptions"]]
+    assert not any("heads have a row" in line["text"] for line in statement["assumptions"])
     told = models.read_metadata(out / "model.safetensors")
     options = dict(each.split("=") for each in told["model_options"])
     model = models.language_model(
@@ -97,7 +97,7 @@ def test_the_other_plans_train_on_words(sfumato, posts: tuple[Path, Path], tmp_p
     told = json.loads(shown.out)
     measured = {"accuracy", "accuracy_no_oov_no_eos", "log_loss", "perplexity", "tokens"}
     assert told["evaluation"]["trained"].keys() == measured
-    private = "is assumed to be public" in " ".join(told["statement"]["assumptions"])
+    private = "is assumed to be public" in " ".join(line["text"] for line in told["statement"]["assumptions"])
     assert private == (command == "fedsgd")
 
 

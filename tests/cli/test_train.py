@@ -93,7 +93,7 @@ def test_a_dry_run_promises_what_the_run_would_and_writes_nothing(
     assert told["statement"] == {**stated, "ledger": None}
     assert not (tmp_path / "run").exists()
     shown = sfumato(*words, "--dry-run").out
-    assert "at its end the run would state:\n\nNo protection" in shown
+    assert "at its end the run would state:\n\nGuarantee\n  Verdict: No protection" in shown
     assert "nothing was trained" in shown
 
 

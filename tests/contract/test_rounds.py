@@ -179,7 +179,8 @@ def test_a_run_of_shared_noise_that_was_stopped_says_so_and_has_cost_the_whole(t
     whole = guarantee(plan.private_sum(UNITS).event(ROUNDS), adjacency="zero_out")
     assert result.statement.epsilon == whole.epsilon(result.statement.delta)
     assert (
-        "The run was stopped after 3 of 5 rounds; the cost is that of all planned ones." in result.statement.assumptions
+        "The run was stopped after 3 of 5 rounds. The cost is that of all planned rounds."
+        in result.statement.assumptions
     )
 
 

@@ -20,6 +20,7 @@ from sfumato.cli.main import main
 from sfumato.runs import Facts
 from sfumato.statement import make_statement
 from sfumato.statement.facts import prepared_alone
+from sfumato.statement.sentences import say
 
 # The statement says all that it must, and nothing else leaves.
 
@@ -67,7 +68,7 @@ def test_the_statement_is_complete(name, folder_of):
 def test_a_seeded_run_says_that_it_is_a_simulation_and_another_does_not(name):
     seeded, released = (fit(name, None, rounds=1, seed=seed).statement for seed in (3, None))
     assert seeded.noise_source == "seeded: simulation only"
-    assert any(line.startswith("Seeded: simulation only") for line in seeded.assumptions)
+    assert "seeded_run" in [line.id for line in seeded.sentences]
     assert "operating system" in released.noise_source
     assert not any("simulation" in line.lower() for line in released.assumptions)
     assert seeded.epsilon == released.epsilon
@@ -81,7 +82,7 @@ def test_a_run_without_noise_promises_nothing(name, tmp_path):
     assert statement.keys() >= FIELDS
     assert statement["epsilon"] == "inf"
     assert statement["alternatives"] == []
-    assert statement["assumptions"] == ["No noise was added: there is no differential privacy guarantee."]
+    assert [sentence["id"] for sentence in statement["assumptions"]] == ["no_noise"]
     assert "nothing is covered" in statement["disclosure"]["released"]
 
 
@@ -137,8 +138,8 @@ def test_every_plan_of_the_registry_is_asked():
 def test_records_that_others_changed_before_are_a_condition_of_every_statement(name):
     """Standardised by the private mean, a record moves the sum by more than any bound: no check of a run sees that."""
     statement = fit(name, None, rounds=1).statement
-    assert statement.assumptions.count(prepared_alone(statement.unit)) == 1
-    assert "no epsilon" in prepared_alone(statement.unit)
+    assert statement.assumptions.count(say(prepared_alone(statement.unit))) == 1
+    assert "No epsilon" in say(prepared_alone(statement.unit))
 
 
 def _units() -> list[str]:
@@ -150,8 +151,8 @@ def test_a_statement_of_any_unit_has_that_condition_and_none_without_noise(unit)
     facts = Facts(unit=unit, adjacency="replace", population=9, delta=1e-3, sampling="all", mechanism="a count")
     events = Laplace(scale=1.0), NonPrivate()
     statement, silent = (make_statement(event, facts, noise_source="os") for event in events)
-    assert statement.assumptions.count(prepared_alone(unit)) == 1
-    assert prepared_alone(unit) not in silent.assumptions
+    assert statement.assumptions.count(say(prepared_alone(unit))) == 1
+    assert say(prepared_alone(unit)) not in silent.assumptions
 
 
 # Every algorithm has a command, whose options are its plan's fields and whose promise is what the run then states.

@@ -353,7 +353,7 @@ def written(monkeypatch, tmp_path):
 def test_a_run_has_its_plan_rounds_and_statement_there_and_nothing_else(fit, written, tmp_path):
     fit(WandB("faces"), Talk())
     (content,) = written()
-    for word in (b"epsilon", b"learning_rate", b"noise_multiplier", b"statement/epsilon", b"-differentially private"):
+    for word in (b"epsilon", b"learning_rate", b"noise_multiplier", b"statement/epsilon", b"Guarantee"):
         assert word in content
     for word in (b"loss", b"private/", b"accuracy", b"terminal", b"CPython", b"requirements.txt"):
         assert word not in content

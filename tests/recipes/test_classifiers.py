@@ -135,7 +135,7 @@ def test_frozen_weights_are_the_published_ones_and_the_statement_names_them(sque
         last = model["trunk.features.12.squeeze.weight"]
         assert torch.equal(last, published["features.12.squeeze.weight"]) == (method == "features + linear")
         statement = json.loads((run / "statement.json").read_text())
-        assert squeezenet.PUBLIC in statement["assumptions"]
+        assert {"text": squeezenet.PUBLIC} in statement["assumptions"]
         assert list((tmp_path / "caches" / method).iterdir())
 
 
@@ -262,7 +262,8 @@ def test_every_row_runs_on_folders_of_pictures_and_says_what_is_public(pictures,
     moved = {}
     for run in out.glob("folders*"):
         said = any(
-            "pictures/public" in line for line in json.loads((run / "statement.json").read_text())["assumptions"]
+            "pictures/public" in line["text"]
+            for line in json.loads((run / "statement.json").read_text())["assumptions"]
         )
         assert said == ("pretrained" in run.name)
         model = load_file(run / "model.safetensors")

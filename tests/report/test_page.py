@@ -508,7 +508,7 @@ def test_the_papers_convention_is_the_one_of_another_unit():
 
 def test_every_alternative_keeps_its_numbers():
     odd = {"name": "other", "unit": "user", "epsilon": float("inf"), "delta": 1e-6, "orders": 64}
-    header, rows = words.alternatives(statement(8.0, alternatives=(odd,)))
+    header, *rows = statement(8.0, alternatives=(odd,)).conventions()
     assert rows[0][header.index("ε")] == "8"
     assert rows[0][header.index("Orders")] == "–"
     assert rows[1][header.index("ε")] == "∞"

@@ -41,10 +41,12 @@ def test_infinity_is_safe_in_json() -> None:
 
 def test_the_text_names_the_unit_the_numbers_and_the_conditions() -> None:
     text = STATEMENT.text()
-    assert text.count("\n\n") == 1
+    titles = [block.split("\n")[0] for block in text.split("\n\n")]
+    assert titles == ["Guarantee", "Mechanism", "Assumptions", "Not covered", "Other accounting"]
     for words in (
         "one person",
-        "(2, 1e-06)",
+        "Epsilon: 2",
+        "Delta: 1e-06",
         "7.39",
         "Moderate protection",
         "is public.",
@@ -55,22 +57,34 @@ def test_the_text_names_the_unit_the_numbers_and_the_conditions() -> None:
 
 
 def test_no_privacy_is_said_in_so_many_words() -> None:
-    assert replace(STATEMENT, epsilon=math.inf).text().startswith("No differential privacy guarantee")
+    nothing = replace(STATEMENT, epsilon=math.inf).text()
+    assert "Verdict: No protection. Nobody is protected: epsilon is infinite." in nothing
+    assert "Nothing is covered" in nothing
+    assert "Epsilon:" not in nothing
 
 
 def test_a_seeded_run_s_text_says_first_that_nobody_is_protected() -> None:
     promise = replace(STATEMENT, noise_source="seeded: simulation only").text().split("\n\n")[0]
-    assert promise.startswith("No protection. Nobody is protected: the run was seeded")
-    assert "Were it not seeded, the result would be (2, 1e-06)-differentially private." in promise
+    assert promise.splitlines()[1].startswith("  Verdict: No protection. Nobody is protected: the run was seeded")
+    assert "The next sentence would hold with randomness from the operating system." in promise
     assert promise.count("No protection") == 1
-    assert STATEMENT.text().startswith("The result is (2, 1e-06)-differentially private.")
+    assert STATEMENT.text().splitlines()[1] == "  Verdict: Moderate protection"
+
+
+def test_text_and_markdown_show_the_same_blocks_and_text_is_wrapped() -> None:
+    marked = STATEMENT.markdown()
+    for block in STATEMENT.blocks():
+        for each in (*block.lines, *block.bullets, *(value for _, value in block.facts)):
+            assert each in marked
+            assert " ".join(each.split()) in " ".join(STATEMENT.text().split())
+    assert max(map(len, replace(STATEMENT, alternatives=()).text().splitlines())) <= 100
 
 
 def test_a_large_delta_is_warned_about_once() -> None:
     warned = replace(STATEMENT, delta=1e-3, population=1000)
-    assert sum("Warning: delta" in text for text in warned.assumptions) == 1
+    assert [said.id for said in warned.sentences if said.id] == ["delta_too_large"]
     assert Statement.from_json(warned.to_json()) == warned
-    assert not any("Warning" in text for text in replace(STATEMENT, population=1000).assumptions)
+    assert not any(said.id for said in replace(STATEMENT, population=1000).sentences)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +118,7 @@ def test_every_question_has_an_answer_and_none_is_made_up() -> None:
     assert list(answered.disclosure) == list(QUESTIONS)
     assert sum(answer == NOT_STATED for answer in answered.disclosure.values()) == len(QUESTIONS) - 2
     assert Statement.from_json(json.loads(json.dumps(answered.to_json()))) == answered
-    assert answered.text() == STATEMENT.text()  # two paragraphs, as before
+    assert answered.text() == STATEMENT.text()
     rows = dict(answered.questions())
     assert set(QUESTIONS.values()) < set(rows)
     for words in (

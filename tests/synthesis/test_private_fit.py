@@ -69,7 +69,7 @@ def test_the_statement_is_for_a_patient_and_within_what_was_asked(run):
     assert statement["adjacency"] == "add_remove"
     assert statement["delta"] == 1e-3
     assert 7.9 < statement["epsilon"] <= 8.0
-    told = " ".join(statement["assumptions"])
+    told = " ".join(line["text"] for line in statement["assumptions"])
     for words in ("a patient", "first 6 visits", "until 1500 days", "written without looking at the records"):
         assert words in told.lower() or words in told
 

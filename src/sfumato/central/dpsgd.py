@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._parts import part, plan
-from sfumato._types import Unit
+from sfumato._types import Assumption, Stated, Unit
 from sfumato.central.example_training import EXAMPLES, ExampleTraining
 from sfumato.sampling import COHORTS, MinSeparation, Poisson, Sampler, Shuffled
 from sfumato.training.optimizer import OPTIMIZERS, Optimizer
@@ -276,18 +276,10 @@ class DPSGD(Plan):
                 "prefix_cache (--prefix-cache)"
             )
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """What the outputs and the loss rest on."""
-        return {
-            "classes": ["The set of classes is public: the model has an output for each."],
-            "own": ["The loss was chosen without looking at the records."],
-        }.get(
-            self.task,
-            [
-                "The range of the targets is not assumed: whatever an example's target is, its gradient is clipped. "
-                "How many numbers a target has is public."
-            ],
-        )
+        known = {"classes": "classes_public", "own": "loss_chosen"}
+        return [Assumption(known.get(self.task, "targets_unbounded"))]
 
 
 _DECIDED_BY_LOOP = ("augmentation", "copies", "precision")

@@ -37,6 +37,7 @@ from torch.utils._pytree import tree_leaves
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
+from sfumato._types import Stated
 from sfumato.clipping import ClippedSum
 from sfumato.guard import Coupled, Recheck, SelfCheck, due
 from sfumato.guard.draws import SameNoise, seed_dropout
@@ -261,9 +262,9 @@ class GradientSum(Contribution):
         share.tally.add(examples=len(examples) * self.copies)
         return share
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """What could not be tried."""
-        return self._findings.sentences("example", untried=self.untried)
+        return [*self._findings.sentences("example", untried=self.untried)]
 
     def _looked_at(self, examples: int, round: int, source: RandomSource) -> tuple[int, ...]:
         """Places in a step's batch whose micro-batches are looked at, with the last one; none for most steps."""

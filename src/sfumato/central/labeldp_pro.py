@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._parts import part, plan
-from sfumato._types import Unit
+from sfumato._types import Assumption, Stated, Unit
 from sfumato.central.dpsgd import DPSGD
 from sfumato.sampling import COHORTS, FixedSize, Poisson, Sampler
 
@@ -126,10 +126,6 @@ class LabelDPPro(DPSGD):
         """
         raise InputError("labeldp_pro has no loop of your own: it knows the gradients of cross entropy only; use dpsgd")
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """What is public beside the model."""
-        return [
-            *super().assumptions(),
-            "Inputs and their order are public, and so is every column but the label: only the label of a row is "
-            "hidden, and whoever can tell it from the inputs knows it as before.",
-        ]
+        return [*super().assumptions(), Assumption("inputs_public")]

@@ -8,6 +8,7 @@ import torch
 from torch import nn
 
 from sfumato._check import InputError
+from sfumato._types import Stated
 from sfumato.central.examples import outputs_of, predict, refuse_few, refuse_targets
 from sfumato.central.losses import LossPerExample, cross_entropy, poisson_loss, squared_error
 from sfumato.data import ExampleDataset
@@ -67,7 +68,7 @@ class Classification:
         told = f"on {evaluation['examples']:,} test examples of {evaluation['classes']:,} classes"
         return [key.replace("_", " ") for key in keys], keys, told
 
-    def assumptions(self, data: ExampleDataset) -> list[str]:
+    def assumptions(self, data: ExampleDataset) -> list[Stated]:
         """What was taken to be public when the data were read."""
         return list(data.assumptions)
 
@@ -96,7 +97,7 @@ class _Numbers:
         """All measures; one that is infinite or unknown is left out of its row."""
         return list(self.shown.values()), list(self.shown), f"on {evaluation['examples']:,} test examples"
 
-    def assumptions(self, data: ExampleDataset) -> list[str]:
+    def assumptions(self, data: ExampleDataset) -> list[Stated]:
         """What was taken to be public when the data were read."""
         return list(data.assumptions)
 

@@ -654,7 +654,7 @@ class RatedDataOptions(RatingOptions, LabelledDataOptions):
 
     def rated(self, path: str) -> bool:
         """Whether a place holds ratings."""
-        from sfumato.data.rating_files import is_movielens
+        from sfumato.data.readers.movielens import is_movielens
 
         if self.item is not None or self.value is not None:
             return True
@@ -735,7 +735,7 @@ def read_examples(
             size=options.size,
             channels=options.channels,
             on_error=options.on_error,
-            classes=classes,
+            classes=classes or options.schema is not None,  # a schema says itself what is a class
             num_classes=options.num_classes,
             label_names=names,
             vocabulary=options.vocabulary if options.vocabulary != 1 << 15 else None,
@@ -866,8 +866,10 @@ def _describe_examples(
         parts.append(f"{len(validation):,} to watch")
     parts.append("none to test on" if test is None else f"{len(test):,} never trained on, to test on")
     say(f"data: {'; '.join(parts)}")
+    from sfumato.statement.sentences import say as sentence
+
     for line in train.assumptions:
-        say(f"data: assumed: {line}")
+        say(f"data: assumed: {sentence(line)}")
 
 
 # What a plan trains by where nobody has chosen: the loss that its kind of data has, and how many clients at once.

@@ -12,6 +12,7 @@ from torch import nn
 from sfumato._check import InputError, non_negative, whole
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
+from sfumato._types import Stated
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import STOPPED, Answer, leads, notify, number, say, table
 from sfumato.cli.models import (
@@ -566,7 +567,7 @@ def _dry_run(chosen: Decided, parts: Any, options: Any) -> Answer:
     population = plan.public_population(parts.train) if parts else options.plan.population
     plan.refuse_unready(population)
     plan = plan.for_population(population)
-    told = [BUILT] if parts and parts.train.found else []
+    told: list[Stated] = [BUILT] if parts and parts.train.found else []
     told += plan.default_task().assumptions(parts.train) if parts else []
     if parts and (negatives := _negatives(parts)) is not None:
         told = [*told, plan.with_negatives(negatives, parts.train).assumption()]
@@ -576,7 +577,7 @@ def _dry_run(chosen: Decided, parts: Any, options: Any) -> Answer:
     return dry_run(plan, statement, f"{tried}nothing was trained or written", **first)
 
 
-def _promise(plan: Plan, population: int, opening: Opening | None, data_assumptions: Sequence[str]) -> Statement:
+def _promise(plan: Plan, population: int, opening: Opening | None, data_assumptions: Sequence[Stated]) -> Statement:
     """The statement of the whole plan, before it runs."""
     private_sum = plan.private_sum(population)
     facts = facts_of(

@@ -52,6 +52,7 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError
+from sfumato._types import Assumption
 from sfumato.data.records import (
     Records,
     flags_as_texts,
@@ -405,11 +406,11 @@ class Texts:
             )
 
 
-def assumptions(tokenize: Tokenize) -> tuple[str, ...]:
+def assumptions(tokenize: Tokenize) -> tuple[Assumption, ...]:
     """What a guarantee rests on where texts were turned into ids so."""
     if isinstance(tokenize, Tokenizer):
         return tokenize.assumptions
-    return ("The tokenizer that was given is assumed to be public, and to look at one text at a time.",)
+    return (Assumption("tokenizer_public"),)
 
 
 def _kind(ids: np.ndarray) -> str:

@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError, whole
+from sfumato._types import Assumption
 
 COUNT = "the number of classes was"
 NAMES = "the names of the classes were"
@@ -31,16 +32,10 @@ _REMEDIES = {
     ITEMS: "give the public catalogue: --items FILE (items=…), a file with one id a line",
 }
 
-DECLARED_PUBLIC = (
-    "Which classes there are was found in the records and declared to be public, as the label set of a benchmark is: "
-    "who alone has a class is not hidden."
-)
+DECLARED_PUBLIC = Assumption("classes_declared")
 """The sentence for classes that were declared public on the command line or by `with_classes(None)`."""
 
-BUILT = (
-    "The model was built before the run: what it has a place for (inputs, outputs, classes, items, words) is public, "
-    "and what of it was read off the records is in no figure."
-)
+BUILT = Assumption("model_built_before")
 """The sentence for a model that is given."""
 
 

@@ -55,6 +55,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sfumato._check import InputError, whole
+from sfumato._types import Assumption, Stated
 from sfumato.data.digest import digest_of
 from sfumato.data.domain import COUNT, DECLARED_PUBLIC, NAMES, renumbered
 from sfumato.data.inputs import Shaped, as_array, checked_inputs
@@ -125,7 +126,7 @@ class ExampleDataset:
     vocabulary_sizes: tuple[int, ...] = ()
     columns: tuple[tuple[str, ...], ...] = ()
     input_names: tuple[str, ...] = ()
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Stated, ...] = ()
     found: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     example_names: Sequence[str] | None = None
@@ -343,7 +344,7 @@ def examples_from_arrays(
     label_names: Sequence[str] | None = None,
     vocabulary_sizes: Sequence[int] = (),
     columns: Sequence[Sequence[str]] = (),
-    assumptions: Sequence[str] = (),
+    assumptions: Sequence[Stated] = (),
     found: Sequence[str] = (),
     notes: Sequence[str] = (),
 ) -> ExampleDataset:
@@ -408,11 +409,10 @@ def examples_from_users(users: UserDataset) -> ExampleDataset:
     if users.class_map is not None:
         labels = users.class_map[labels.astype(np.int64)]
     whole_data = users.chosen is None and len(rows) == len(labels)
-    said = ["One example is one unit: the promise is for each example, not for a person who has several."]
     classes = not (users.of_values or users.of_attributes)
-    said = [*users.assumptions, *said]
+    said = [*users.assumptions, Assumption("examples_of_users")]
     if users.of_attributes:
-        said.insert(0, f"What the {users.num_classes:,} attributes are is public.")
+        said.insert(0, Assumption("attributes_public", {"count": users.num_classes}))
     dataset = ExampleDataset(
         inputs=(
             users.inputs if isinstance(users.inputs, np.ndarray | ChunkedRows | TakenRows) else _Gathered(users.inputs),

@@ -37,6 +37,7 @@ import pyarrow as pa
 
 from sfumato._check import InputError, one_of
 from sfumato._files import beside
+from sfumato._types import Assumption, stated_to_json
 from sfumato.data.columns import Texts, Tokenize, assumptions, labels_of, numbers, refuse_stray_text, users_of
 from sfumato.data.domain import NAMES
 from sfumato.data.examples import ExampleDataset, TakenRows, examples_from_arrays
@@ -819,7 +820,7 @@ def _users(
 
 
 def _sealed(
-    writer: StoreWriter, classes: "RowClasses", notes: Sequence[str], said: Sequence[str], *, skipped: bool
+    writer: StoreWriter, classes: "RowClasses", notes: Sequence[str], said: Sequence[Assumption], *, skipped: bool
 ) -> UserDataset:
     """The store that rows went straight into."""
     assert classes.names is not None
@@ -834,7 +835,7 @@ def _sealed(
     try:
         for place, name in enumerate(names):
             writer.add_class(name, None if groups is None else groups[place])
-        facts = {"notes": list(notes), "assumptions": list(said), "found": list(classes.found or ())}
+        facts = {"notes": list(notes), "assumptions": stated_to_json(said), "found": list(classes.found or ())}
         return open_store(writer.finish(facts, numbers))
     except OSError as error:
         raise disk_full(error, writer) or error from None

@@ -39,6 +39,7 @@ import numpy as np
 import yaml
 
 from sfumato._check import InputError
+from sfumato._types import Assumption
 from sfumato.data.labels import CLIPPED, FILLED, UNDECLARED, Repairs
 from sfumato.data.safeguards import MISSING
 from sfumato.data.text import hashed_id
@@ -246,14 +247,13 @@ class Schema:
         read = (*self.numeric, *self.categories, *([self.label] if self.label else []), *self.targets)
         return (*(one.name for one in read), *self.dropped)
 
-    def assumptions(self) -> tuple[str, ...]:
+    def assumptions(self) -> tuple[Assumption, ...]:
         """What it means that the schema is public, in one sentence."""
         parts = ["bounds and fills"] * bool(self.numeric) + ["categories and numbers of buckets"] * bool(
             self.categories
         )
         parts += ["classes"] * (self.label is not None and self.label.values is not None)
-        listed = ", ".join(parts)
-        return (f"The schema ({listed}) is assumed to be public: declared without looking at the records.",)
+        return (Assumption("schema_public", {"parts": ", ".join(parts)}),)
 
 
 def read_schema(schema: Mapping[str, Any] | Path | str) -> Schema:

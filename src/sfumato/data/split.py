@@ -60,6 +60,7 @@ import numpy as np
 
 from sfumato._check import InputError, between, whole
 from sfumato._random import RandomSource
+from sfumato._types import Assumption
 from sfumato.data.digest import row_digest
 from sfumato.data.examples import ExampleDataset
 from sfumato.data.mapped import encoded
@@ -87,15 +88,11 @@ class Division:
     what: str
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
+    def assumptions(self) -> tuple[Assumption, ...]:
         """What the guarantee rests on, for the statement: nothing where names decided."""
         if not self.by_position:
             return ()
-        things = _PLURAL[self.what]
-        return (
-            f"The data are the training part, as it was given: the {things} were divided by their position, so that "
-            "adding or removing one of the whole collection could move others between training and test.",
-        )
+        return (Assumption("divided_by_position", {"things": _PLURAL[self.what]}),)
 
 
 def divide(

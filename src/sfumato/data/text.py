@@ -50,6 +50,7 @@ from pathlib import Path
 import numpy as np
 
 from sfumato._check import InputError, whole
+from sfumato._types import Assumption, Stated
 
 PADDING = 0
 UNKNOWN = 1  # the id of words that are not in a vocabulary file
@@ -87,7 +88,7 @@ class Tokenizer:
     def __init__(self, vocabulary: int | Path | str, length: int) -> None:
         whole(length=length)
         self.length = int(length)
-        self.assumptions: tuple[str, ...] = ()
+        self.assumptions: tuple[Assumption, ...] = ()
         self._known: dict[str, int] = {}
         self._hashing = isinstance(vocabulary, int | np.integer)
         if isinstance(vocabulary, int | np.integer):
@@ -97,10 +98,7 @@ class Tokenizer:
             file = Path(vocabulary)
             self._known = {token: UNKNOWN + place for place, token in enumerate(listed_tokens(file), 1)}
             self.size = len(self._known) + 2
-            self.assumptions = (
-                f"The vocabulary file {file.name} ({len(self._known):,} tokens) is assumed to be public: "
-                "chosen without looking at the records.",
-            )
+            self.assumptions = (Assumption("vocabulary_file", {"file": file.name, "tokens": len(self._known)}),)
 
     def ids(self, texts: Sequence[str]) -> np.ndarray:
         """The ids of some texts, int64 [texts, length]."""
@@ -181,7 +179,7 @@ class Encoding:
         self,
         tokens: Sequence[str],
         divide: Callable[[str], Sequence[str]],
-        assumptions: Sequence[str] = (),
+        assumptions: Sequence[Stated] = (),
         oov_buckets: int = 0,
     ) -> None:
         whole(at_least=0, oov_buckets=oov_buckets)
@@ -219,10 +217,7 @@ class Encoding:
         if taken:
             raise InputError(f"the vocabulary has {min(taken)}, which has an id beside the words'; remove it")
         name = "" if listed else f" file {Path(vocabulary).name}"
-        public = (
-            f"The vocabulary{name} ({len(tokens):,} tokens) is assumed to be public: chosen without looking at the "
-            "records, or released by a run whose own statement comes on top."
-        )
+        public = Assumption("vocabulary_public", {"file": name, "tokens": len(tokens)})
         return cls(tokens, tokens_of, [public], oov_buckets)
 
     @property

@@ -43,6 +43,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sfumato._check import InputError
+from sfumato._types import Stated
 from sfumato.data.digest import digest_of
 from sfumato.data.domain import COUNT, DECLARED_PUBLIC, NAMES, renumbered
 from sfumato.data.inputs import Shaped, as_array, as_singles, checked_inputs
@@ -99,7 +100,7 @@ class UserDataset:
     label_groups: Sequence[str] | None = None
     chosen: np.ndarray | None = None
     class_map: np.ndarray | None = None
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Stated, ...] = ()
     found: tuple[str, ...] = ()
     fixed_classes: bool = False
     notes: tuple[str, ...] = ()

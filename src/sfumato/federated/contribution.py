@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from sfumato._check import InputError
 from sfumato._random import Stream
+from sfumato._types import Stated
 from sfumato.clipping import ClippedSum
 from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.batched import BatchedTrainer
@@ -213,9 +214,9 @@ class LocalContribution(Contribution):
         """Of the run that goes on."""
         self.untried |= bool(settings.get("untried"))
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """What could not be tried."""
-        return self._findings.sentences("client", untried=self.untried)
+        return [*self._findings.sentences("client", untried=self.untried)]
 
     def _each(self, work: Callable[[int], None]) -> None:
         """Let every thread do its part: which that is follows from its number, never from who finishes first."""

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._parts import Kinds, part, plan
-from sfumato._types import Unit
+from sfumato._types import Stated, Unit
 from sfumato.clipping import CLIPPINGS, Flat, NormBound
 from sfumato.federated.local_training import Client, ClientTraining, LocalHead
 from sfumato.federated.losses import Loss, Softmax, without_head
@@ -147,9 +147,9 @@ class FederatedPlan(Plan):
         """Classes, where a head has a row for each."""
         return data.found if self.global_classes and not without_head(self.loss) else ()
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """A head with a row for every label of the data set rests on a public label space."""
-        return [self.loss.public_classes] if self.loss.public_classes else []
+        return [*self.loss.public_classes]
 
 
 @plan
@@ -240,6 +240,6 @@ class Centralized(FederatedPlan):
         """Nothing that a guarantee would cover."""
         return ()
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """None: there is no guarantee."""
         return []

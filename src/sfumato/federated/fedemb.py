@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from sfumato._check import InputError
 from sfumato._parts import part, plan
+from sfumato._types import Stated
 from sfumato.federated.fedavg import CLIENTS, FederatedPlan
 from sfumato.federated.local_training import ClientTraining, LocalHead
 from sfumato.federated.losses import NextTokenLoss, without_head
@@ -115,7 +116,7 @@ class FedEmb(FederatedPlan):
         found.refuse_unfit(data)
         return found
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """A head stays with its client; only one with a row for every label lets the label space shape the deltas."""
         return super().assumptions() if self.global_classes else []
 

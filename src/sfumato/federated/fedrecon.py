@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sfumato._check import InputError
 from sfumato._parts import Kinds, part, plan
+from sfumato._types import Assumption, Stated
 from sfumato.clipping import Adaptive
 from sfumato.federated.fedavg import FederatedPlan
 from sfumato.federated.local_training import PartlyLocalTraining, Phase
@@ -107,21 +108,10 @@ class FedRecon(FederatedPlan):
             at_once=self.client.at_once,
         )
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """The own part costs nothing, and why."""
-        counted = (
-            " and in whether it is short, which a noisy count tells of all"
-            if isinstance(self.clipping, Adaptive)
-            else ""
-        )
-        return [
-            *super().assumptions(),
-            "Parameters that are each user's own are rebuilt from the user's own records in every round, begin with "
-            "the same public values for everybody, leave in nothing but the one bounded vector of the shared ones"
-            f"{counted}, and are released as everybody begins. So they cost nothing, and nor does the division of a "
-            "user's records, which follows from them alone. What a person is served with later is not covered: it is "
-            "made of that person's own records.",
-        ]
+        counted = "own_parameters_counted" if isinstance(self.clipping, Adaptive) else "own_parameters"
+        return [*super().assumptions(), Assumption(counted)]
 
     def personalise(self, model: nn.Module, users: UserDataset, *, device: str = "cpu") -> Personal:
         """Serve people, whether they took part in the training or not.

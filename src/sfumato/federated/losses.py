@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from sfumato import _check
 from sfumato._parts import Kinds
+from sfumato._types import Assumption, Stated
 from sfumato.data.text import PADDING
 
 if TYPE_CHECKING:
@@ -45,10 +46,7 @@ HeadStart = Literal["glorot", "means"]
 class HeadLoss(ABC):
     """Cross-entropy on the logits of a head."""
 
-    public_classes: ClassVar[str] = (
-        "The set of labels is public: heads have a row for each. Where labels are people, it tells who may have taken "
-        "part."
-    )
+    public_classes: ClassVar[tuple[Stated, ...]] = (Assumption("label_set_public"),)
     """For the statement, where a head has a row for every label."""
 
     @abstractmethod
@@ -211,8 +209,8 @@ class Means:
 class OutputLoss(ABC):
     """A loss of what the model gives itself; called as `HeadLoss` is, without a head."""
 
-    public_classes: ClassVar[str] = HeadLoss.public_classes
-    """For the statement; "" where nothing is assumed of the targets."""
+    public_classes: ClassVar[tuple[Stated, ...]] = HeadLoss.public_classes
+    """For the statement; none where nothing is assumed of the targets."""
 
     @abstractmethod
     def __call__(self, outputs: Tensor, head: None, labels: Tensor, classes: Tensor | None = None) -> Tensor:
@@ -253,9 +251,7 @@ class OutputLoss(ABC):
 class NextTokenLoss(OutputLoss):
     """Cross-entropy of the next token."""
 
-    public_classes: ClassVar[str] = (
-        "The vocabulary is public, or was released by this run: the model has an output for each of its ids."
-    )
+    public_classes: ClassVar[tuple[Stated, ...]] = (Assumption("vocabulary_released"),)
 
     def __call__(self, outputs: Tensor, head: None, labels: Tensor, classes: Tensor | None = None) -> Tensor:
         """Loss of each sequence, the sum of its tokens', [n], from logits [n, T, ids] and labels int64 [n, T]."""
@@ -284,7 +280,7 @@ class NextTokenLoss(OutputLoss):
 class SquaredLoss(OutputLoss):
     """The squared error of a value."""
 
-    public_classes: ClassVar[str] = ""
+    public_classes: ClassVar[tuple[Stated, ...]] = ()
 
     def __call__(self, outputs: Tensor, head: None, labels: Tensor, classes: Tensor | None = None) -> Tensor:
         """Loss of each example, [n], from predictions [n] and values [n]."""

@@ -21,6 +21,7 @@ from torch import Tensor
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._random import RandomSource, Stream
+from sfumato._types import Assumption
 from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.client import ClientData
 from sfumato.sampling.independent import subset
@@ -90,14 +91,10 @@ class PublicNegatives:
         behind.data = layers(self.data)
         return behind
 
-    def assumption(self) -> str:
+    def assumption(self) -> Assumption:
         """What a guarantee beside them rests on."""
-        return (
-            f"The negatives ({len(self._user):,} examples of {self.classes:,} classes, digest {self.fingerprint()}) "
-            f"are public: each client trained beside {self.per_client} of these classes, drawn without looking at any "
-            "record. None of them is a training record, row by row; whether they show somebody who took part is not "
-            "checked."
-        )
+        counts = {"examples": len(self._user), "classes": self.classes, "per_client": self.per_client}
+        return Assumption("negatives_public", {**counts, "digest": self.fingerprint()})
 
     def fingerprint(self) -> str:
         """Digest of the public examples, as they were given."""

@@ -40,7 +40,7 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
-from sfumato._types import Adjacency
+from sfumato._types import Adjacency, Assumption
 from sfumato.accounting import ApproximateDP, Event, Gaussian
 from sfumato.accounting import calibrate as calibrate_event
 from sfumato.data import Encoding, UncountedTexts, UserDataset
@@ -94,7 +94,6 @@ FILE = "vocabulary.txt"
 
 
 PHASE = "vocabulary"
-_DIVIDED = "The way in which texts are divided into words is public"
 _SHARE = 0.1  # of delta, for the chance that the threshold fails
 
 
@@ -302,7 +301,7 @@ class PrivateVocabulary:
             sampling="everyone",
             mechanism=rule.words,
             attained=False,
-            assumptions=(f"{_DIVIDED}, and so is how many users there are.",),
+            assumptions=(Assumption("division_public"),),
         )
         with Run.open(out, plan={"plan": PHASE, **asdict(rule)}, seed=self.seed) as run:
             run.start(digest(words))
@@ -373,11 +372,8 @@ class VocabularyOpening:
         return self.rule.words
 
     @property
-    def assumptions(self) -> tuple[str, ...]:
-        return (
-            f"{_DIVIDED}. The vocabulary was counted in the texts that were trained on, by this run, and the figures "
-            "cover it.",
-        )
+    def assumptions(self) -> tuple[Assumption, ...]:
+        return (Assumption("vocabulary_counted"),)
 
     @property
     def rehearsal(self) -> list[str]:

@@ -26,6 +26,7 @@ import torch
 from torch import Tensor
 
 from sfumato._random import RandomSource
+from sfumato._types import Assumption
 from sfumato.guard.fresh import histories, shared_files, watched, without_files
 from sfumato.guard.trial import SAME_SHAPE, Coupled, Tolerance
 
@@ -73,27 +74,17 @@ class Findings:
             raise Coupled(self.refusal)
         return self
 
-    def sentences(self, unit: str, *, untried: bool = False) -> list[str]:
+    def sentences(self, unit: str, *, untried: bool = False) -> list[Assumption]:
         """What the statement has to add; mostly nothing.
 
         Args:
             unit: whose contribution it is.
             untried: whether a trial in fresh processes failed later, though there are such processes.
         """
-        first = "behind placeholders" if self.placeholders else "and the code takes no placeholders"
-        if not self.fresh:
-            return [
-                "Fresh processes, which show what code keeps wherever it keeps it, could not be compared here; two "
-                f"orders were tried in this process, {first}. What the first {unit} leaves behind is taken to change "
-                "no other one's contribution."
-            ]
-        if untried:
-            return [
-                "Some trials of what the code keeps of records, in fresh processes, could not be made: the code raised "
-                "an error there, as in a step that it was not at, or took too long. What it keeps then is taken to "
-                f"change no other {unit}'s contribution."
-            ]
-        return []
+        if self.fresh:
+            return [Assumption("some_untried", {"unit": unit})] if untried else []
+        id = "no_fresh_processes" if self.placeholders else "no_fresh_processes_nor_placeholders"
+        return [Assumption(id, {"unit": unit})]
 
 
 def try_out(subject: Subject, units: Sequence[int], *, at_once: bool = True) -> Findings:

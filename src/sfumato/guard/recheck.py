@@ -21,6 +21,7 @@ from contextlib import AbstractContextManager, nullcontext
 import torch
 from torch import Tensor, nn
 
+from sfumato._types import Assumption
 from sfumato.guard.draws import SameNoise
 from sfumato.guard.examples import Examples, SelfCheck
 from sfumato.guard.fresh import histories
@@ -230,7 +231,7 @@ def _one(losses: Tensor, step: int) -> int:
     return int(losses.nan_to_num().argsort()[int((step + 1) * _GOLDEN % 1 * len(losses))])
 
 
-def not_seen(steps: int) -> str:
+def not_seen(steps: int) -> Assumption:
     """What was tried in a run, and what no trial sees.
 
     How many examples a step drew is private, and so is which steps were looked at.
@@ -238,15 +239,4 @@ def not_seen(steps: int) -> str:
     Args:
         steps: that ran, or are planned.
     """
-    tried = "on rows of the data, before the first step, in batches of several sizes and in two orders"
-    if steps:
-        tried += (
-            ", and while training in the first and the last step and in others that were drawn at random, wherever "
-            "there were two examples at once"
-        )
-    return (
-        f"No example changes another one's gradient: this was tried {tried}. Such a trial does not see coupling that "
-        "begins only with data, with a batch or at a step that was not tried, coupling that turns gradients in large "
-        "batches and keeps their norms and losses, what a loop keeps behind its inner loop, what is kept in files, in "
-        "shared memory or in other processes, and what a model draws from a generator of its own."
-    )
+    return Assumption("examples_tried" if steps else "examples_tried_before")

@@ -33,6 +33,7 @@ from torch import nn
 
 from sfumato._check import InputError, first_line
 from sfumato._files import read_json, write_json
+from sfumato._types import Assumption
 from sfumato.runs.processes import Team
 from sfumato.training import Callback, Result
 
@@ -93,14 +94,9 @@ class Log(Callback):
         """
 
     @final
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Assumption]:
         """What the statement says of a log that holds private numbers."""
-        if not self.private:
-            return []
-        return [
-            f"Losses, counts and times of the rounds were logged to {self.service}. They were computed without noise: "
-            "against those who can read that log, no figure here holds."
-        ]
+        return [Assumption("logged", {"service": self.service})] if self.private else []
 
     @final
     def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:

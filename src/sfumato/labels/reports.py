@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 from sfumato._random import RandomSource, Stream
+from sfumato._types import Assumption, Stated
 from sfumato.accounting import Event
 from sfumato.labels.response import LabelResponse
 from sfumato.runs import Run
@@ -30,22 +31,6 @@ PHASE = "labels"
 
 
 _ROWS = 1 << 20  # labels whose words are in memory at once
-_ORDER = (
-    "Which rows there are, and in which order they stand, does not follow from their labels. A test read the labels to "
-    "refuse rows where it does: that it passed is one bit that epsilon does not count, and that is the same for all "
-    "but one in a million random orders of any labels."
-)
-_SHUFFLED = (
-    "Which rows there are does not follow from their labels. They are put into a random order that was drawn for this "
-    "run, so their places in other files are others; a column that counts them, or another copy of them in their first "
-    "order, would bring that order back."
-)
-_ONCE = "Each label is randomised once. Another draw from the same labels, to another place, costs its epsilon again."
-_RECORDED = (
-    "Each label is randomised in this release and in those that the record of the table holds, which are counted here: "
-    "{count}. The record finds a table by its labels in their order or by its rows; not one in another folder, nor one "
-    "of which labels, rows and columns were all changed."
-)
 _RELEASED = "The randomised labels, the ledger and the plan"
 _DISCLOSURE = {
     "trust_model": "Whoever randomises the labels sees them. Who trains on what was released need not be trusted.",
@@ -128,7 +113,7 @@ def label_facts(
     *,
     population: int,
     mechanism: str,
-    assumptions: Sequence[str] = (),
+    assumptions: Sequence[Stated] = (),
     trained: bool = False,
     shuffled: bool = False,
     recorded: bool = False,
@@ -155,12 +140,10 @@ def label_facts(
         sampling="every label once",
         mechanism=mechanism,
         assumptions=(
-            "Inputs, the number of rows and every column but the label are public"
-            f"{'' if shuffled else ', and so is the order of rows'}: only the label of a row is hidden, and anyone who "
-            "can infer it from the inputs knows it as before.",
-            _SHUFFLED if shuffled else _ORDER,
-            _RECORDED.format(count=earlier) if recorded else _ONCE,
-            "Classes, priors, groups and the range of the labels are public, or were released by this run.",
+            Assumption("label_only_shuffled" if shuffled else "label_only"),
+            Assumption("rows_shuffled" if shuffled else "row_order"),
+            Assumption("draws_recorded", {"count": earlier}) if recorded else Assumption("one_draw"),
+            Assumption("label_domain"),
             *assumptions,
         ),
         disclosure={
@@ -168,6 +151,6 @@ def label_facts(
             **counted,
             "released": f"{released}; all are covered. Inputs are published as they are.",
         },
-        covered=f"{released} are covered. Metrics and checkpoints are not.",
-        rounding="Reports are decided by whole random numbers: no rounding makes any of them cost more than stated.",
+        covered=Assumption("covers_labels_and_model" if trained else "covers_labels"),
+        rounding=Assumption("rounding_labels"),
     )

@@ -9,7 +9,7 @@ up, by the macros of `templates/run.html`.
 """
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -49,6 +49,7 @@ from sfumato.report.run_record import (
     unmeasured,
 )
 from sfumato.runs.checkpoint import KEY
+from sfumato.statement.blocks import Block
 from sfumato.statement.statement import brief
 from sfumato.synthesis.history import without_figures
 
@@ -206,11 +207,14 @@ def _charts(name: str, runs: Sequence[Named], *, measured: bool) -> list[Figure]
     return [chart for chart in charts if chart]
 
 
+def _shown(blocks: Iterable[Block]) -> list[Block]:
+    return [block for block in blocks if not block.empty]
+
+
 def _sections(name: str, run: RunRecord, at: str, below: int, *, private: bool, measured: bool) -> list[Section]:
     """What the page shows of a run; `below` is the level of headings within a section."""
     alone = [Named("this run", run, 0)]
     statement = run.statement
-    header, conventions = words.alternatives(statement)
     return [
         Section(
             "promise",
@@ -227,19 +231,13 @@ def _sections(name: str, run: RunRecord, at: str, below: int, *, private: bool, 
                 began=_began(run),
             ),
         ),
+        Section(
+            "statement",
+            "The statement",
+            "The statement",
+            _part("statement", below=below, blocks=_shown(statement.blocks(run.ledger.event)[:-1])),
+        ),
         Section("reached", "What it reached", "What it reached", _reached(run, at, below, private, measured)),
-        Section(
-            "not-covered",
-            "What is not covered",
-            "What is not covered",
-            _part("lines", items=words.not_covered(run)),
-        ),
-        Section(
-            "rests",
-            resting := "What it rests on" if run.guaranteed else "Remarks",
-            resting,
-            _part("lines", items=statement.assumptions) if statement.assumptions else None,
-        ),
         Section(
             "questions",
             "Questions of a disclosure",
@@ -259,7 +257,7 @@ def _sections(name: str, run: RunRecord, at: str, below: int, *, private: bool, 
             "conventions",
             "Other conventions",
             "The same run under other conventions",
-            _part("conventions", paper=words.papers_convention(statement), header=header, rows=conventions)
+            _part("conventions", paper=words.papers_convention(statement), rows=statement.conventions())
             if run.guaranteed and statement.alternatives
             else None,
             "second",

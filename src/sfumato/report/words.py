@@ -10,9 +10,8 @@ References:
 """
 
 from dataclasses import dataclass
-from typing import Any
 
-from sfumato.report.numbers import down, near, odds_factor, up
+from sfumato.report.numbers import down, odds_factor, up
 from sfumato.report.run_record import RunRecord
 from sfumato.statement import Statement
 from sfumato.statement.statement import NOT_STATED, QUESTIONS
@@ -137,30 +136,6 @@ def found(run: RunRecord) -> list[tuple[str, str]]:
     return [(percent(fpr), percent(float(run.ledger.cost.tpr(fpr)))) for fpr in _FPRS]
 
 
-def not_covered(run: RunRecord) -> list[str]:
-    """What the statement says nothing about."""
-    if not run.guaranteed:
-        return ["Nothing is covered: neither the model, nor anything else that was computed from the records."]
-    unit = unit_name(run.statement.unit)
-    epsilon = run.statement.epsilon
-    leaves, kept = "what was released", "what was measured"
-    if run.counted in ("rounds", "steps"):
-        leaves = "the model after any round, the ledger and the plan"
-        kept = "the losses, the clipping figures and the timings in metrics.jsonl"
-    more = ", and with a larger δ" if run.statement.delta else ""
-    lines = [
-        f"Whoever ran it. They saw the records. The promise is about what leaves: {leaves}.",
-        f"What was computed without noise: {kept}, and the folder checkpoint/.",
-        "What can be learned about everybody. A model may tell something of a person who never took part.",
-        f"Several together. Where {unit} is covered with ε = {up(epsilon)}, two that always come together "
-        f"are covered with {up(2 * epsilon)}{more}.",
-        "Other releases from the same records. Their costs add up, those of runs that were thrown away included.",
-    ]
-    if run.evaluation or (run.metrics and run.metrics.measured):
-        lines.append("The people in the validation and test data. The measurements on them have no noise.")
-    return lines
-
-
 def disclosure(statement: Statement) -> list[tuple[str, str]]:
     """(question, answer) pairs beyond the numbers, unit, sampling and mechanism, which stand above."""
     return [(question, statement.disclosure[name]) for name, question in QUESTIONS.items()]
@@ -174,33 +149,3 @@ def unanswered(statement: Statement) -> str:
     return (
         f"{open_ones} of {len(QUESTIONS)} are left open, wholly or in part: only the author of the run can answer them."
     )
-
-
-def alternatives(statement: Statement) -> tuple[list[str], list[list[str]]]:
-    """A table of the same run under all conventions, the statement first."""
-    fixed = ("name", "unit", "adjacency", "accountant", "epsilon", "delta")
-    first: dict[str, Any] = {
-        "name": "this statement",
-        "unit": statement.unit,
-        "adjacency": statement.adjacency,
-        "accountant": "tightest valid",
-        "epsilon": statement.epsilon,
-        "delta": statement.delta,
-    }
-    rows = [first, *statement.alternatives]
-    extra = sorted({name for row in rows for name in row} - set(fixed))
-    names = {"name": "Convention", "epsilon": "ε", "delta": "δ"}
-    header = [names.get(name, name.capitalize()) for name in (*fixed, *extra)]
-    return header, [[_cell(name, row.get(name)) for name in (*fixed, *extra)] for row in rows]
-
-
-def _cell(name: str, item: Any) -> str:
-    if item is None:
-        return "–"
-    if name == "unit":
-        return unit_name(item)
-    if name == "accountant":
-        return {"auto": "tightest valid", "rdp": "Rényi", "zcdp": "zCDP", "pld": "privacy loss"}.get(item, str(item))
-    if isinstance(item, int | float) and not isinstance(item, bool):
-        return up(item, 3 if name == "delta" else 4) if name in ("epsilon", "delta") else near(item, 6)
-    return str(item).replace("_", " / " if name == "adjacency" else " ")

@@ -1,12 +1,14 @@
 """The statement: what was promised to whom, and the questions that it answers; no torch."""
 
 from sfumato.statement.facts import Alternative, Facts, make_statement
+from sfumato.statement.sentences import SENTENCES, say
 from sfumato.statement.statement import NOT_STATED, QUESTIONS, Statement, brief
 from sfumato.statement.verdict import Verdict, default_delta
 
 __all__ = [
     "NOT_STATED",
     "QUESTIONS",
+    "SENTENCES",
     "Alternative",
     "Facts",
     "Statement",
@@ -14,4 +16,5 @@ __all__ = [
     "brief",
     "default_delta",
     "make_statement",
+    "say",
 ]

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sfumato._types import Adjacency, Unit
+from sfumato._types import Adjacency, Assumption, Unit
 from sfumato.accounting import Event, NonPrivate, guarantee, terms
+from sfumato.statement.sentences import say
 from sfumato.statement.statement import NOT_STATED, Statement
 from sfumato.statement.verdict import FPR
 
@@ -32,6 +33,9 @@ class Alternative:
     whole: bool = False
 
 
+_COVERED, _ROUNDING = Assumption("covers_model"), Assumption("rounding_floats")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Facts:
     """What cannot be read off the ledger.
@@ -44,9 +48,9 @@ class Facts:
         sampling, mechanism: phrases.
         attained: whether some records make the run cost as much as its events say; if not, they are upper bounds on
             what ran, and nothing is known from below.
-        covered: a sentence that says which of what was released is covered.
-        rounding: a sentence on how exact the noise is.
-        assumptions: sentences that the guarantee rests on, beside those of every run.
+        covered: which of what was released is covered.
+        rounding: how exact the noise is.
+        assumptions: what the guarantee rests on, besides the sentences of every run; by id, or in the author's words.
         alternatives: the run under other conventions.
         seeded: somebody else's noise in this run can be repeated, which is for simulation only.
         released: alternatives that the run released itself, as a statement holds them.
@@ -61,12 +65,9 @@ class Facts:
     sampling: str
     mechanism: str
     attained: bool = True
-    covered: str = (
-        "The model after every round, the ledger and the plan are covered. Metrics, evaluations on private data and "
-        "checkpoints are not."
-    )
-    rounding: str = "Sums and noise are exact up to floating-point rounding."
-    assumptions: tuple[str, ...] = ()
+    covered: Assumption | str = _COVERED
+    rounding: Assumption | str = _ROUNDING
+    assumptions: tuple[Assumption | str, ...] = ()
     alternatives: tuple[Alternative, ...] = ()
     seeded: bool = False
     released: tuple[Mapping[str, Any], ...] = ()
@@ -118,8 +119,8 @@ def make_statement(
         rho=cost.rho(),
         sampling=facts.sampling,
         mechanism=facts.mechanism,
-        noise_source="operating system's CSPRNG" if noise_source == "os" else "seeded: simulation only",
-        assumptions=_assumptions(facts, noise_source) if private else _NO_GUARANTEE,
+        noise_source=say(Assumption("randomness_os" if noise_source == "os" else "randomness_seeded")),
+        assumptions=tuple(map(say, _assumptions(facts, noise_source) if private else _NO_GUARANTEE)),
         population=facts.population,
         alternatives=(*_alternatives(event, facts), *map(dict, facts.released)) if private else (),
         disclosure=_disclosure(facts, noise_source, key_kept=key_kept) if private else _NOT_COVERED,
@@ -128,66 +129,46 @@ def make_statement(
     )
 
 
-_NO_GUARANTEE = ("No noise was added: there is no differential privacy guarantee.",)
+_NO_GUARANTEE = (Assumption("no_noise"),)
 _NOT_COVERED = {
     "released": "The model, the ledger and the plan; nothing is covered, as no noise was added.",
     "verification": "That no guarantee is claimed.",
 }
 
 
-def _assumptions(facts: Facts, noise_source: str) -> tuple[str, ...]:
-    lines = [
-        f"The number of {_word(facts.unit, several=True)}, {facts.population}, and everything in plan.json are "
-        "public (where the true number is not, a public one can be declared).",
+def _assumptions(facts: Facts, noise_source: str) -> tuple[Assumption | str, ...]:
+    units = _word(facts.unit, several=True)
+    return (
+        Assumption("public_settings", {"units": units, "population": facts.population}),
         _person(facts.unit),
         prepared_alone(facts.unit),
         facts.covered,
-        "One run is counted. Choosing settings by looking at other runs on the same records costs extra.",
+        Assumption("one_run"),
         facts.rounding,
-    ]
-    if noise_source == "seeded":
-        lines.append("Seeded: simulation only. Whoever knows the seed can take the noise away, so nobody is protected.")
-    return (*lines, *facts.assumptions)
-
-
-def _person(unit: Unit) -> str:
-    """Who is covered, where a person may be more than one unit."""
-    if unit == "example":
-        return (
-            "A record is one example of the data set: a person with several examples is covered for each alone, not "
-            "for all of them together."
-        )
-    if unit == "user":
-        return "A person is one user of the data set: whoever appears under several users is covered for each alone."
-    return (
-        f"One {_word(unit)} is what is covered: a person behind several of them is covered for each alone, not for "
-        "all of them together."
+        *([Assumption("seeded_run")] if noise_source == "seeded" else []),
+        *facts.assumptions,
     )
 
 
-def prepared_alone(unit: Unit) -> str:
+def _person(unit: Unit) -> Assumption:
+    """Who is covered, where a person may be more than one unit."""
+    known = {"example": Assumption("one_example"), "user": Assumption("one_user")}
+    return known.get(unit, Assumption("one_unit", {"unit": _word(unit)}))
+
+
+def prepared_alone(unit: Unit) -> Assumption:
     """What no run can see: whether records were changed by other records before it was given them.
 
     It stands in every statement, also where files were read: they may have been written after such a change.
     """
     if unit == "label":
-        return (
-            "What is given with a label is taken not to follow from the labels of other rows: inputs that were scaled, "
-            "encoded or chosen by labels, such as by the mean label of a category, reveal them, and no epsilon covers "
-            "that."
-        )
-    one = _word(unit)
-    return (
-        f"What is given as the records of one {one} is taken to follow from that {one} alone: nothing of others was "
-        "mixed in before or while it was read, and nothing was scaled, filled in, encoded or chosen by figures of the "
-        "private records, such as their mean and standard deviation. Take such figures from public records, or release "
-        "them under noise and add their cost; no epsilon here covers them."
-    )
+        return Assumption("labels_prepared_alone")
+    return Assumption("prepared_alone", {"unit": _word(unit)})
 
 
 def _several(unit: Unit) -> str:
     several = "appears under several users" if unit == "user" else f"is behind several {_word(unit, several=True)}"
-    return f"{_person(unit)} Whether anybody {several} is {NOT_STATED}."
+    return f"{say(_person(unit))} Whether anybody {several} is {NOT_STATED}."
 
 
 def _word(unit: Unit, *, several: bool = False) -> str:

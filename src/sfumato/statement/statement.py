@@ -32,7 +32,7 @@ text is in the files, and the last line says where.
 ...     mechanism="100 Gaussian sums", noise_source="operating system CSPRNG", assumptions=("N is public.",))
 >>> print(*brief(statement, event), sep="\\n")
 Strong protection for one person with all of their examples: epsilon 0.98, delta 1e-06.
-An attacker who suspects 1 % of the users that did not take part finds at most 1.42 % of those that did.
+At 1 % false positives, any membership test finds at most 1.42 % of members.
 It rests on: Poisson, rate 0.01; operating system CSPRNG; 1 condition in the statement.
 Not covered: what was computed without noise (metrics, evaluations, checkpoints); other releases.
 """
@@ -52,8 +52,11 @@ import numpy as np
 from sfumato._check import InputError, between, one_of, whole
 from sfumato._files import read_json, write_json
 from sfumato._rounding import rounded_down, rounded_up
+from sfumato._types import Assumption
 from sfumato.accounting.events import Event
-from sfumato.statement.verdict import Verdict, judge, too_large_delta
+from sfumato.statement.blocks import Block, markdown, plain
+from sfumato.statement.sentences import Said, say
+from sfumato.statement.verdict import FPR, Verdict, judge, large_delta, membership
 
 NOT_STATED = "not stated by the author of this run"
 """The answer to a question that nobody answered."""
@@ -116,6 +119,11 @@ _ADJACENCIES = {
 }
 
 
+VERSION = 2
+SCHEMA = "urn:sfumato:statement:2"
+"""The form of statement.json: a JSON schema, docs/reference/statement.schema.json, with a filled example."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Statement:
     """What a run promises.
@@ -130,8 +138,9 @@ class Statement:
         rho: zCDP, or None.
         sampling: how units were chosen, in words.
         mechanism: what noise was added to what, in words.
-        noise_source: where the randomness came from.
-        assumptions: sentences that must hold for the numbers to be true.
+        noise_source: where the randomness came from: a sentence of the catalogue, or words.
+        assumptions: sentences that must hold for the numbers to be true, and on what they leave out: of the catalogue
+            (`sfumato.statement.sentences.say`), or in the author's own words.
         alternatives: the same run under other conventions: dictionaries of JSON values, each with a "name"
             and its own numbers ("unit", "epsilon", "delta" …).
         population: units in the data, if that number is public; a delta that is not well below 1 / population gets
@@ -142,6 +151,7 @@ class Statement:
             0.01, from the trade-off curve of what was released (`Guarantee.tpr`), or None where only epsilon and
             delta are known.
         ledger: what it was made of, {"entries": how many, "head": hash of the last one}, or None without a ledger.
+        version: of the file's form: 2, or 1 for a file from before sentences had ids, whose bytes and digest it keeps.
     """
 
     unit: str
@@ -159,6 +169,7 @@ class Statement:
     disclosure: Mapping[str, str] = field(default_factory=dict, hash=False)
     tpr_at_1_percent_fpr: float | None = None
     ledger: Mapping[str, Any] | None = field(default=None, hash=False)
+    version: int = VERSION
 
     def __post_init__(self) -> None:
         one_of(_UNITS, unit=self.unit)
@@ -175,30 +186,34 @@ class Statement:
             between(0, math.inf, rho=self.rho)
         if self.tpr_at_1_percent_fpr is not None:
             between(0, 1, tpr_at_1_percent_fpr=self.tpr_at_1_percent_fpr)
-        for name in ("sampling", "mechanism", "noise_source"):
+        if self.version not in (1, VERSION):
+            raise InputError(f"version must be 1 or {VERSION}, got {self.version!r:.80}; read it with its own sfumato")
+        for name in ("sampling", "mechanism"):
             _require_text(name, getattr(self, name))
+        object.__setattr__(self, "noise_source", _said("noise_source", self.noise_source))
         if self.population is not None:
             whole(at_least=0, population=self.population)
             object.__setattr__(self, "population", int(self.population))
         if self.ledger is not None:
             _require_ledger(self.ledger)
-        for assumption in _listed("assumptions", self.assumptions):
-            _require_text("an assumption", assumption)
+        said = [_said("an assumption", assumption) for assumption in _listed("assumptions", self.assumptions)]
         for other in _listed("alternatives", self.alternatives):
             _require_alternative(other)
         object.__setattr__(self, "disclosure", complete(self.disclosure))
-        object.__setattr__(self, "assumptions", (*self.assumptions, *self._warnings()))
+        if self.version > 1 and not any(sentence.id == "delta_too_large" for sentence in said):
+            said += map(say, large_delta(self.epsilon, self.delta, self.unit, self.population))
+        object.__setattr__(self, "assumptions", tuple(said))
         object.__setattr__(self, "alternatives", tuple(_native(other) for other in self.alternatives))
 
-    def _warnings(self) -> list[str]:
-        told = too_large_delta(self.epsilon, self.delta, self.unit, self.population)
-        warned = any(line.startswith("Warning: delta") for line in self.assumptions)  # also by another version
-        return [f"Warning: {told[0].lower()}{told[1:]}"] if told and not warned else []
+    @property
+    def sentences(self) -> tuple[Said, ...]:
+        """`assumptions`, each with its id."""
+        return tuple(map(say, self.assumptions))
 
     @property
     def seeded(self) -> bool:
         """Whether the randomness can be repeated, which is for simulation only."""
-        return self.noise_source.startswith("seeded")
+        return say(self.noise_source).id == "randomness_seeded"
 
     def verdict(self, event: Event | None = None) -> Verdict:
         """What an attacker gains, and whether anything is promised at all.
@@ -224,8 +239,14 @@ class Statement:
         return hashlib.sha256(json.dumps(promised, sort_keys=True, allow_nan=False).encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """A dictionary that JSON can write; infinite numbers become the string "inf"."""
-        return _plain({item.name: getattr(self, item.name) for item in fields(self)})
+        """A dictionary that JSON can write, as docs/reference/statement.schema.json has it; inf is the string "inf"."""
+        values: dict[str, Any] = {item.name: getattr(self, item.name) for item in fields(self)}
+        if self.version == 1:
+            del values["version"]
+            return _plain(values)
+        values["noise_source"] = say(self.noise_source).to_json()
+        values["assumptions"] = [sentence.to_json() for sentence in self.sentences]
+        return {"$schema": SCHEMA, **_plain(values)}
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> "Statement":
@@ -236,13 +257,25 @@ class Statement:
         """
         if not isinstance(value, Mapping):
             raise InputError(f"not a statement: {type(value).__name__} instead of named fields")
-        known = {item.name for item in fields(cls)}
-        unknown = sorted(set(value) - known)
+        version = value.get("version", 1)
+        if version == 1 and ("$schema" in value or "version" in value):
+            raise InputError("a statement of version 1 has neither $schema nor version; take a whole copy")
+        if version != 1 and value.get("$schema") != SCHEMA:
+            given = value.get("$schema")
+            raise InputError(f"$schema must be {SCHEMA}, got {given!r:.80}; read it with the version that wrote it")
+        known = {item.name for item in fields(cls)} | {"$schema"}
+        unknown = sorted(map(str, set(value) - known))
         if unknown:
-            raise InputError(f"a statement has no field {unknown[0]!r}; it was written by another version")
-        values = _numbers(value)
+            raise InputError(f"a statement has no field {unknown[0]!r:.80}; it was written by another version")
+        values = {**_numbers(value), "version": version}
+        values.pop("$schema", None)
         for name in ("assumptions", "alternatives"):
             values[name] = _listed(name, values.get(name, ()))
+        if version == 1:
+            values["assumptions"] = tuple(_own("an assumption", each) for each in values["assumptions"])
+        else:
+            values["assumptions"] = tuple(map(Said.from_json, values["assumptions"]))
+            values["noise_source"] = Said.from_json(values.get("noise_source"))
         try:
             return cls(**values)
         except TypeError as error:
@@ -307,37 +340,101 @@ class Statement:
         rows = [(question.replace("|", "\\|"), answer.replace("|", "\\|")) for question, answer in self.questions()]
         return "\n".join(["| question | answer |", "| --- | --- |", *(f"| {q} | {a} |" for q, a in rows), ""])
 
-    def text(self) -> str:
-        """Two paragraphs: what is promised, and on what it rests."""
-        return f"{self._promise()}\n\n{self._ground()}"
+    def text(self, event: Event | None = None) -> str:
+        """The five blocks as plain text, wrapped."""
+        return plain(self.blocks(event))
 
-    def _promise(self) -> str:
-        unit, adjacency, verdict = _UNITS[self.unit], _ADJACENCIES[self.adjacency], self.verdict()
+    def markdown(self, event: Event | None = None) -> str:
+        """The five blocks in Markdown."""
+        return markdown(self.blocks(event))
+
+    def blocks(self, event: Event | None = None) -> tuple[Block, ...]:
+        """All that is stated, in five blocks: what is promised, by what, under which conditions, and what is left out.
+
+        Args:
+            event: what was released, from the ledger, if it is at hand.
+        """
+        mechanism = (("Sampling", self.sampling), ("Noise", self.mechanism), ("Randomness", self.noise_source))
+        return (
+            self._guarantee(self.verdict(event)),
+            Block("Mechanism", facts=mechanism),
+            self._conditions(),
+            Block("Not covered", bullets=self._left_out()),
+            Block("Other accounting", table=self.conventions() if self.alternatives else ()),
+        )
+
+    def _guarantee(self, verdict: Verdict) -> Block:
+        title = f"{verdict.title}. {verdict.void}" if verdict.void else verdict.title  # first, so that no one misses it
+        facts = [("Verdict", title), ("Unit", _UNITS[self.unit])]
+        lines: list[str] = []
+        if math.isfinite(self.epsilon):
+            lower = "" if self.epsilon_lower is None else f"{rounded_down(self.epsilon_lower, 4):.4g}"
+            least = f" (no accounting of this mechanism shows less than {lower})" if lower else ""
+            facts += [("Epsilon", f"{_upper(self.epsilon, 4)}{least}"), ("Delta", _upper(self.delta, 3))]
+            lines += [say(Assumption("if_random"))] if self.seeded and not verdict.contradicted else []
+            lines.append(membership(self.unit, FPR, verdict.tpr))
+        facts.append(("Neighbours", f"data sets that differ in whether this unit {_ADJACENCIES[self.adjacency]}"))
+        warnings = [said for said in self._of("guarantee") if not (self.seeded and say(said).id == "seeded_run")]
+        return Block("Guarantee", tuple(facts), (*lines, *warnings))
+
+    def _conditions(self) -> Block:
+        """The unusual ones in full, and the usual ones by their names."""
+        usual = [said.sentence.usual for said in self.sentences if said.sentence and said.sentence.usual]
+        full = tuple(
+            _sentence(said)
+            for said in self.sentences
+            if said.sentence is None or (said.sentence.block == "assumptions" and not said.sentence.usual)
+        )
+        names = "; ".join(dict.fromkeys(usual))
+        return Block("Assumptions", bullets=full, after=f"The usual ones ({USUAL}): {names}." if usual else "")
+
+    def _left_out(self) -> tuple[str, ...]:
         if math.isinf(self.epsilon):
-            return f"No differential privacy guarantee. {verdict.sentence} It may tell whether {unit} {adjacency}."
-        epsilon, delta = _upper(self.epsilon, 4), _upper(self.delta, 3)
-        said = f"{verdict.title}. {verdict.sentence}"
-        void = verdict.void != ""
-        would, tense = ("Were it not seeded, the result would be", "would be") if void else ("The result is", "is")
-        parts = [
-            said if void else "",  # first: whoever reads one sentence only must not take it for a promise
-            f"{would} ({epsilon}, {delta})-differentially private. What {tense} protected is {unit}: whether this "
-            f"unit {adjacency}. A test of this that is wrong in one case with probability p is right in the other one "
-            f"with probability at most e^{epsilon} p + {delta}, where e^{epsilon} = {_power(self.epsilon)}.",
-            f"With randomness from the operating system: {verdict.attacker}" if void else said,
-        ]
-        if self.epsilon_lower is not None:
-            lower = f"{rounded_down(self.epsilon_lower, 4):.4g}"
-            parts.append(f"No accounting of the same mechanism can show an epsilon below {lower}.")
-        return " ".join(filter(None, parts))
+            return (say(Assumption("nothing_covered")),)
+        if self.version == 1:
+            return ()
+        two = Assumption("two_units", {"epsilon": _upper(2 * self.epsilon, 4)})
+        return (*self._of("not_covered"), *map(say, (Assumption("operator"), Assumption("learned_of_all"), two)))
 
-    def _ground(self) -> str:
-        parts = [f"Sampling: {self.sampling}. Mechanism: {self.mechanism}. Randomness: {self.noise_source}."]
-        if self.assumptions:
-            parts.append("This holds under these conditions: " + " ".join(map(_sentence, self.assumptions)))
-        if self.alternatives:
-            parts.append("Under other conventions: " + "; ".join(map(_alternative, self.alternatives)) + ".")
-        return " ".join(parts)
+    def _of(self, block: str) -> tuple[str, ...]:
+        return tuple(said for said in self.sentences if said.sentence and said.sentence.block == block)
+
+    def conventions(self) -> tuple[tuple[str, ...], ...]:
+        """A table of the same run under all conventions: its header, and the statement as its first row."""
+        first: dict[str, Any] = {
+            "name": "this statement",
+            "unit": self.unit,
+            "adjacency": self.adjacency,
+            "accountant": "tightest valid",
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+        }
+        rows = [first, *self.alternatives]
+        names = [*first, *sorted({name for row in rows for name in row} - set(first))]
+        titles = {"name": "Convention", "epsilon": "ε", "delta": "δ"}
+        header = tuple(titles.get(name, name.capitalize()) for name in names)
+        return (header, *(tuple(_cell(name, row.get(name)) for name in names) for row in rows))
+
+
+USUAL = "docs/how-to/read-a-statement.md has them in full, and so has statement.json"
+
+
+_ACCOUNTANTS = {"auto": "tightest valid", "rdp": "Rényi", "zcdp": "zCDP", "pld": "privacy loss"}
+
+
+def _cell(name: str, item: Any) -> str:
+    if item is None:
+        return "–"
+    match name:
+        case "unit":
+            return f"one {str(item).replace('_', ' ')}"
+        case "accountant":
+            return _ACCOUNTANTS.get(item, str(item))
+        case "adjacency":
+            return str(item).replace("_", " / ")
+    if isinstance(item, float):
+        return "∞" if item == math.inf else _short(name, item)
+    return str(item)
 
 
 def unit_in_words(unit: str) -> str:
@@ -351,13 +448,6 @@ _NUMBERS = {"epsilon", "delta", "rho", "epsilon_lower"}
 def _upper(value: float, digits: int) -> str:
     """An upper bound in so many digits, rounded up."""
     return f"{rounded_up(value, digits):.{digits}g}"
-
-
-def _power(epsilon: float) -> str:
-    """e to the power of epsilon, rounded up."""
-    if epsilon < math.log(1e4):
-        return _upper(math.exp(epsilon), 4)
-    return f"10^{rounded_up(epsilon / math.log(10), 3):g}"
 
 
 def _plain_number(name: str, value: Any) -> float:
@@ -411,6 +501,17 @@ def _native(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
+def _said(name: str, value: str) -> Said:
+    _require_text(name, value)
+    return say(value)
+
+
+def _own(name: str, value: object) -> Said:
+    """A sentence of a file without ids, as it is."""
+    _require_text(name, value)
+    return Said(str(value))
+
+
 def _require_text(name: str, value: object) -> None:
     if not isinstance(value, str):
         raise InputError(f"{name} must be text, got {value!r:.80}")
@@ -424,13 +525,6 @@ def _listed(name: str, values: object) -> tuple[Any, ...]:
 
 def _sentence(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else f"{text}."
-
-
-def _alternative(other: dict[str, Any]) -> str:
-    numbers = [f"{name} {_short(name, value)}" for name, value in other.items() if name not in ("name", "unit")]
-    name = other.get("name") or other.get("unit") or "alternative"
-    unit = f" (unit: {_UNITS.get(other['unit'], other['unit'])})" if "unit" in other and "name" in other else ""
-    return f"{name}{unit}: {', '.join(numbers)}"
 
 
 def _short(name: str, value: Any) -> str:

@@ -36,7 +36,7 @@ words for the size of the protection follow from this number alone:
 >>> verdict.title
 'Weak protection'
 >>> print(verdict.attacker)
-An attacker who suspects 1 % of the users that did not take part finds at most 19.7 % of those that did.
+At 1 % false positives, any membership test finds at most 19.7 % of members.
 >>> judge(unit="user", adjacency="add_remove", epsilon=8.0, delta=1e-6).word   # the curve is not known
 'hardly any'
 """
@@ -48,9 +48,10 @@ from typing import cast
 
 from sfumato._check import InputError, whole
 from sfumato._rounding import rounded_up
-from sfumato._types import Adjacency
+from sfumato._types import Adjacency, Assumption
 from sfumato.accounting.events import ApproximateDP, Event, NonPrivate, PureDP
 from sfumato.accounting.guarantees import Guarantee, guarantee
+from sfumato.statement.sentences import say
 
 DEFAULT = 0.01
 """Records that may be published in full, on average, where nobody chose a delta."""
@@ -109,12 +110,6 @@ _UNITS = {
     "label": "examples",
     "unit": "units",  # of an event that no statement goes with
 }
-_OUTSIDERS = {
-    "add_remove": ("that did not take part", "that did"),
-    "replace": ("that were replaced", "that were not"),
-    "zero_out": ("that were left out", "that were not"),
-}
-_LABELS = ("with another label", "with this label")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,7 +152,7 @@ class Verdict:
     @property
     def attacker(self) -> str:
         """What an attacker gains, a sentence."""
-        return attacker_finds(self.unit, self.adjacency, FPR, self.tpr)
+        return membership(self.unit, FPR, self.tpr)
 
     @property
     def sentence(self) -> str:
@@ -167,7 +162,8 @@ class Verdict:
     @property
     def delta_too_large(self) -> str:
         """A sentence where delta is not well below 1 / population; "" where it is, or where the number is unknown."""
-        return too_large_delta(self.epsilon, self.delta, self.unit, self.population)
+        warnings = large_delta(self.epsilon, self.delta, self.unit, self.population)
+        return "".join(say(each).removeprefix("Warning: ").capitalize() for each in warnings)
 
 
 def promised(epsilon: float, delta: float, adjacency: Adjacency) -> Guarantee:
@@ -243,19 +239,19 @@ def _exceeds(spent: float, epsilon: float) -> bool:
     return spent > epsilon * (1 + 1e-6) + 1e-9
 
 
-def attacker_finds(unit: str, adjacency: str, fpr: float, tpr: float) -> str:
-    """A bound on a test in a sentence."""
-    outside, inside = _LABELS if unit == "label" else _OUTSIDERS[adjacency]
-    found = "may find all" if percent(tpr) == "100 %" else f"finds at most {percent(tpr)}"
-    return f"An attacker who suspects {percent(fpr)} of the {_UNITS[unit]} {outside} {found} of those {inside}."
+def membership(unit: str, fpr: float, tpr: float) -> str:
+    """The bound on a test of membership, or of one label, in a sentence."""
+    whole = percent(tpr) == "100 %"
+    name = ("label_test" if unit == "label" else "membership") + ("_all" if whole else "")
+    return say(Assumption(name, {"fpr": percent(fpr)} if whole else {"fpr": percent(fpr), "tpr": percent(tpr)}))
 
 
-def too_large_delta(epsilon: float, delta: float, unit: str, population: int | None) -> str:
-    """A sentence where delta is not well below 1 / population, else ""; beside an infinite epsilon it says nothing."""
+def large_delta(epsilon: float, delta: float, unit: str, population: int | None) -> list[Assumption]:
+    """A warning where delta is not well below 1 / population; none where epsilon is infinite."""
     if math.isinf(epsilon) or not population or not is_too_large(delta, population):
-        return ""
+        return []
     expected = f"{rounded_up(published(delta, population), 2):.2g}"
-    return f"Delta is too large: delta times the number of {_UNITS[unit]} is {expected}, and should be below {MOST:g}."
+    return [Assumption("delta_too_large", {"units": _UNITS[unit], "expected": expected, "most": MOST})]
 
 
 def percent(share: float) -> str:

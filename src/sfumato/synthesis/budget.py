@@ -14,6 +14,7 @@ from typing import Any, Self
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._numbers import alike
+from sfumato._types import Assumption, Stated
 from sfumato.clipping import Flat
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
@@ -152,14 +153,11 @@ def _rounds(batch: int, population: int, clip_norm: float, noise_multiplier: flo
     )
 
 
-def _whose(schema: Schema) -> str:
+def _whose(schema: Schema) -> Assumption:
     """What one id is of, and whom that leaves out."""
     if schema.unit == "patient":
-        return "A patient is one id of the records; whoever has several ids is covered for each of them alone."
-    return (
-        f"The unit is one {schema.unit} ({schema.id}): a patient with several is covered for each of them alone, and "
-        f"what all {schema.unit}s of one patient have in common is covered less."
-    )
+        return Assumption("one_patient")
+    return Assumption("one_record_of_patient", {"unit": schema.unit, "id": schema.id})
 
 
 def private_facts(settings: EHRSafeSettings, spending: Spending, data: EHRDataset, *, finished: bool = True) -> Facts:
@@ -172,21 +170,17 @@ def private_facts(settings: EHRSafeSettings, spending: Spending, data: EHRDatase
         finished: all that was planned was released.
     """
     first, gan, unit = spending.sequences, spending.gan, data.schema.unit
-    assumptions = [
+    visits = {"visits": settings.max_visits, "horizon": settings.horizon, "time_unit": data.schema.time_unit}
+    assumptions: list[Stated] = [
         _whose(data.schema),
-        f"The number of {unit}s ({len(data):,}), the settings of the plan and the schema with its categories and "
-        "ranges are taken to be public. What of them was decided by looking at the records is in no epsilon.",
+        Assumption("ehr_settings_public", {"unit": unit, "population": len(data)}),
         assumption(data.schema),
         *data.assumptions,
-        f"Of each {unit} the first {settings.max_visits} visits were learned from, until {settings.horizon:g} "
-        f"{data.schema.time_unit}; what comes later was not looked at.",
-        "Random numbers within a record (where a number lies in its interval, what is added to latent vectors) are not "
-        "released.",
+        Assumption("first_visits", {"unit": unit, **visits}),
+        Assumption("noise_in_records"),
     ]
     if not finished:
-        assumptions.append(
-            "The run was stopped before its end, and that was decided without looking at anything private."
-        )
+        assumptions.append(Assumption("ehr_stopped_early"))
     return Facts(
         unit=unit,
         adjacency="add_remove",
@@ -203,10 +197,7 @@ def private_facts(settings: EHRSafeSettings, spending: Spending, data: EHRDatase
             f"{gan.rounds} of the critic's {gan.bound.describe()}, noise multiplier "
             f"{gan.mechanism.multiplier:.6g}"
         ),
-        covered=(
-            "The synthesizer, all records that it generates, the tables, the autoencoder and the critic after every "
-            "round, the ledger and the plan are covered. Metrics, evaluations on private data and checkpoints are not."
-        ),
+        covered=Assumption("covers_synthesizer"),
         assumptions=tuple(assumptions),
         disclosure={
             "contribution": f"Each {unit}'s counts are cut to a norm once, and each gradient in every round that draws "

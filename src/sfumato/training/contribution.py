@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from torch import Tensor, nn
 
 from sfumato._random import RandomSource
+from sfumato._types import Stated
 from sfumato.clipping import ClippedSum, Layout, NormBound
 from sfumato.sampling import Cohort
 from sfumato.training.behaviour import Behaviour
@@ -76,7 +77,7 @@ class Contribution(Protocol):
     def restore_settings(self, settings: dict[str, Any], tensors: dict[str, Tensor]) -> None:
         """Go on in that way."""
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """Sentences for the statement on what could not be tried of the user's code; mostly none."""
         return []
 
@@ -122,6 +123,6 @@ class Task(Protocol):
         """
         ...
 
-    def assumptions(self, data: Any) -> list[str]:
+    def assumptions(self, data: Any) -> list[Stated]:
         """Sentences on what is taken to be public about the data."""
         ...

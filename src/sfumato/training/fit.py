@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from sfumato._bar import bar
 from sfumato._check import InputError
+from sfumato._types import Assumption, Stated
 from sfumato.data.domain import BUILT
 from sfumato.guard import Coupled, not_seen
 from sfumato.ledger import Budget
@@ -63,7 +64,7 @@ def facts_of(
     population: int,
     delta: float,
     opening: Opening | None = None,
-    data_assumptions: Sequence[str] = (),
+    data_assumptions: Sequence[Stated] = (),
 ) -> Facts:
     """The facts of the rounds that ran.
 
@@ -114,47 +115,18 @@ def _both(opening: Opening, private_sum: PrivateSum, rounds: int) -> str:
     return f"{opening.words}; then {_mechanism(private_sum, rounds)}"
 
 
-_GIVEN = (
-    "What the training began with is public or has a statement of its own: starting weights and buffers that were "
-    "given, and inputs that norm layers were given as public. What they tell of the records is not counted here."
-)
-
-
-_SPLIT = (
-    "Which records were trained on was decided without looking at what they hold. Those that were kept for validation "
-    "and test are not covered by the noise; what was measured on them is private as they are."
-)
-
-
-_CLIENTS = (
-    "No client changes another one's contribution: clients of the data were tried in two orders before the first "
-    "round, and others in rounds that were drawn at random. Such a trial does not see what a model begins to keep or "
-    "use only later or with other records, and what it keeps in files, in shared memory or in other processes."
-)
-
-
-def _assumptions(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[str]:
-    lines = [not_seen(rounds) if plan.unit in ("example", "label") else _CLIENTS, _GIVEN, _SPLIT]
+def _assumptions(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[Stated]:
+    tried = not_seen(rounds) if plan.unit in ("example", "label") else Assumption("clients_tried")
+    lines: list[Stated] = [tried, Assumption("began_public"), Assumption("training_part")]
+    stopped = {"rounds": rounds, "planned": private_sum.rounds}
     if isinstance(private_sum.grouping, VirtualClients):
-        lines.append(
-            "Sampled users are assigned to virtual clients independently and uniformly, and one user can move the "
-            "clipped sum by twice the clip norm."
-        )
+        lines.append(Assumption("virtual_clients"))
     if private_sum.sampler.adjacency == "zero_out":
-        lines.append(
-            f"Who takes part in which round follows from the plan alone and not from any record, and is not hidden: "
-            f"covered is what one {plan.unit.replace('_', ' ')} contributes, in as many rounds as the limits allow."
-        )
+        lines.append(Assumption("participation_public", {"unit": plan.unit.replace("_", " ")}))
     if private_sum.whole and rounds < private_sum.rounds:
-        lines.append(
-            f"The run was stopped after {rounds} of {private_sum.rounds} rounds; the cost is that of all planned ones."
-        )
+        lines.append(Assumption("stopped_all_counted", stopped))
     elif rounds < private_sum.rounds:
-        lines.append(
-            f"The run was stopped after {rounds} of {private_sum.rounds} rounds, and that was decided without looking "
-            "at anything private. If it was decided by the released models, the cost of all planned rounds holds; if "
-            "by losses or other metrics of private records, no figure here covers what the choice tells."
-        )
+        lines.append(Assumption("stopped_early", stopped))
     return lines
 
 

@@ -11,7 +11,7 @@ counted; what is released; and what happens where a run goes on.
 from collections.abc import Mapping
 from typing import Any, Protocol, Self
 
-from sfumato._types import Adjacency
+from sfumato._types import Adjacency, Stated
 from sfumato.accounting import Event
 from sfumato.runs import Run
 
@@ -34,7 +34,7 @@ class Opening(Protocol):
     @property
     def words(self) -> str: ...
     @property
-    def assumptions(self) -> tuple[str, ...]: ...
+    def assumptions(self) -> tuple[Stated, ...]: ...
     @property
     def rehearsal(self) -> Any: ...
 

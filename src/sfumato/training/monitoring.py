@@ -15,6 +15,7 @@ from torch import nn
 
 from sfumato._check import InputError
 from sfumato._rounding import rounded_up
+from sfumato._types import Stated
 from sfumato.accounting import Event, compose, guarantee, terms
 from sfumato.accounting.running import RunningCost
 from sfumato.metrics.regression import EXPLAINED, FIRST, NUMBERS
@@ -78,7 +79,7 @@ class Callback:
             result: what `fit` returns.
         """
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """Sentences for the statement, where the callback makes known what came about without noise."""
         return []
 
@@ -121,7 +122,7 @@ class Callbacks(Callback):
         for member in self._members:
             member.on_end(result)
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """Those of all."""
         return [sentence for member in self._members for sentence in member.assumptions()]
 

@@ -22,7 +22,7 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato._numbers import alike, is_number
 from sfumato._parts import Choice, changed, part, plan, to_json
-from sfumato._types import PLAN_FORMAT, Adjacency, Unit
+from sfumato._types import PLAN_FORMAT, Adjacency, Stated, Unit
 from sfumato.accounting import Event, Participation, guarantee
 from sfumato.accounting import calibrate as calibrate_event
 from sfumato.accounting.strategies import Strategy
@@ -189,7 +189,7 @@ class Plan:
     def refuse_prefix(self) -> None:
         """Raise InputError if records are changed in every round before the model gets them, as augmentations do."""
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Stated]:
         """Sentences that the guarantee of this plan rests on, with those of every plan."""
         return []
 

@@ -49,7 +49,7 @@ from sfumato import _check
 from sfumato._check import InputError, whole
 from sfumato._lazy import torch
 from sfumato._random import RandomSource
-from sfumato._types import Level, OptimizerName
+from sfumato._types import Assumption, Level, OptimizerName
 from sfumato.voting.settings import VotingSettings
 
 if TYPE_CHECKING:
@@ -385,11 +385,8 @@ class AEDPFL(VotingPlan):
             raise InputError("adaptation_layer is for domain adaptation; give adaptation_weight, 1 for example")
         return None
 
-    def assumptions(self) -> tuple[str, ...]:
-        return (
-            "Each agent trains on its own records, the public weights and the public pool alone, and leaves nothing "
-            "but its ballot; its model is not released.",
-        )
+    def assumptions(self) -> tuple[Assumption, ...]:
+        return (Assumption("agents_alone"),)
 
     def is_hard(self, agents: UserDataset) -> bool:
         return self.votes == "hard" and not agents.of_attributes
@@ -447,11 +444,8 @@ class KNNDPFL(VotingPlan):
         _check.one_of(("refuse", "share"), few_records=self.few_records)
         _check.one_of(("features", "inputs"), student_inputs=self.student_inputs)
 
-    def assumptions(self) -> tuple[str, ...]:
-        return (
-            "The features are a fixed public function of one record: they were not trained, fitted or scaled on the "
-            "agents' records.",
-        )
+    def assumptions(self) -> tuple[Assumption, ...]:
+        return (Assumption("features_fixed"),)
 
     def units(self, *, hard: bool) -> int:
         from sfumato.voting.neighbours import ROW_PARTS

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
+from sfumato._types import Assumption
 from sfumato.accounting import ReleasedCost, VoteSensitivity, release_cost
 from sfumato.accounting.votes import DataDependentCost, threshold_cost, vote_cost
 from sfumato.data import ExampleDataset, UserDataset
@@ -29,6 +30,7 @@ from sfumato.metrics.classification import f1
 from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest
 from sfumato.statement import Facts, Statement
+from sfumato.statement.sentences import say
 from sfumato.training.supervised import measure
 from sfumato.training.trainable import copied
 from sfumato.voting.question import Added, Answers, Question, ballot_of
@@ -540,12 +542,6 @@ class Vote:
         return text.getvalue()
 
 
-_PUBLIC = (
-    "The pool, the weights that agents and student start from, and the settings are public: none of them was chosen by "
-    "looking at the agents' records. The student learned from the released answers alone."
-)
-
-
 def facts_of(
     plan: VotingSettings,
     agents: UserDataset,
@@ -566,7 +562,7 @@ def facts_of(
         mechanism=plan.describe() if finished else f"{plan.describe()}; stopped before anything was asked",
         attained=False,  # an answer is less than the noisy counts that the cost is of
         assumptions=(
-            _PUBLIC,
+            Assumption("pool_public"),
             *plan.assumptions(),
             *_tried(findings),
             *tally.assumptions(),
@@ -574,11 +570,10 @@ def facts_of(
             *pool.assumptions,
         ),
         alternatives=plan.alternatives() if finished else (),
-        covered="The answers, which queries were asked, the student, the ledger and the plan are covered. The agents' "
-        "models and ballots, what is measured on private data, and checkpoints are not.",
-        rounding="Votes and noise are whole numbers: nothing is rounded where it could tell.",
+        covered=Assumption("covers_votes"),
+        rounding=Assumption("rounding_votes"),
         disclosure={
-            "trust_model": tally.assumptions()[0],
+            "trust_model": say(tally.assumptions()[0]),
             "released": "The answers, which queries were asked, the student, the ledger and the plan; all of them are "
             "covered. The agents' models and ballots, and what was measured on private data, are not released.",
             "contribution": "Each agent has one ballot for each query, whose weight is bounded where it is made and "
@@ -589,15 +584,11 @@ def facts_of(
     )
 
 
-def _tried(findings: Findings | None) -> list[str]:
+def _tried(findings: Findings | None) -> list[Assumption]:
     """What was tried of the agents' independence, and what was not; before a vote, what will be."""
     if findings is not None and (gaps := findings.sentences("agent")):
         return gaps
-    return [
-        "No agent changes another one's ballot: some agents were tried in two orders before the vote, and ballots were "
-        "cast before all others and again behind them. Such a trial does not see what a module begins to keep or use "
-        "only later or with other records, and what it keeps in files, in shared memory or in other processes."
-    ]
+    return [Assumption("agents_tried")]
 
 
 def _tensors(answers: Answers) -> dict[str, Tensor]:

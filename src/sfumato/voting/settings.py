@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato._types import Level, OptimizerName, Unit
+from sfumato._types import Assumption, Level, OptimizerName, Unit
 
 if TYPE_CHECKING:
     from sfumato.accounting import Event, NoisyVote, VoteCostRelease, VoteThreshold
@@ -363,7 +363,7 @@ class VotingSettings:
             found.append(Alternative(name=name, unit=self.unit, event=printed, method="rdp", whole=True))
         return tuple(found)
 
-    def assumptions(self) -> tuple[str, ...]:
+    def assumptions(self) -> tuple[Assumption, ...]:
         """Sentences that the guarantee of this way of voting rests on."""
         return ()
 

@@ -7,6 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from sfumato._random import RandomSource, Stream
+from sfumato._types import Assumption
 from sfumato.mechanisms.discrete import discrete_gaussian, lattice_variance
 from sfumato.voting.question import Answers, Question, added, decide
 
@@ -46,7 +47,7 @@ class Tally(Protocol):
         """Which one it is, for plan.json; public."""
         ...
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Assumption]:
         """What a guarantee rests on with this tally, a sentence each."""
         ...
 
@@ -87,10 +88,8 @@ class ClearTally:
     def to_json(self) -> dict[str, Any]:
         return {"kind": "clear"}
 
-    def assumptions(self) -> list[str]:
-        return [
-            "The votes are counted in the clear: whoever runs the tally sees each of them, and is trusted with them."
-        ]
+    def assumptions(self) -> list[Assumption]:
+        return [Assumption("clear_tally")]
 
 
 def _noise(stream: Stream, std_units: float, count: int) -> np.ndarray:

@@ -41,7 +41,7 @@ def test_json_holds_the_statement_and_a_settings_file_serves(sfumato, table: Pat
     assert told["rows"] == 400
     assert told["statement"] == json.loads((tmp_path / "noisy.csv.run" / "statement.json").read_text())
     assert told["statement"]["epsilon"] == 2.0
-    assert "seeded" in told["statement"]["noise_source"]
+    assert told["statement"]["noise_source"]["id"] == "randomness_seeded"
     ratings = {float(line.split(",")[2]) for line in out.read_text().splitlines()[1:]}
     assert all(0 <= rating <= 4.5 for rating in ratings)
 

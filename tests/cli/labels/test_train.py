@@ -241,7 +241,7 @@ def test_the_page_counts_stages_and_speaks_of_labels(sfumato, ended, tmp_path):
     assert "hides which of two values a label has" in page or "hide which of two values a label has" in page
     assert "Accuracy against stages" in page
     assert "sfumato labeldp train --config" in page
-    assert "took part" not in page.split("What is not covered")[0]
+    assert "took part" not in page.split("Not covered")[0]
     other = shutil.copytree(ended, tmp_path / "other")
     assert sfumato("compare", ended, other).code == 0
     assert sfumato("report", ended, other, "--out", tmp_path / "both.html").code == 0

@@ -145,7 +145,7 @@ def test_a_table_predicts_numbers_or_counts_as_its_schema_says(tmp_path: Path) -
     price = open_examples(file, schema={**AGE, **DROP, "price": {"kind": "target"}})
     assert same(price.targets, np.array([-2.5, 1e30], np.float32))
     assert price.num_classes is None
-    assert not any("class" in line for line in price.assumptions)
+    assert not any("class" in line.id for line in price.assumptions)
     both = open_examples(
         file, schema={**AGE, **DROP, "price": {"kind": "target"}, "weight": {"kind": "target"}}, store=tmp_path / "s"
     )

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from sfumato._check import InputError
+from sfumato._types import Assumption
 from sfumato.data import (
     Tokenizer,
 )
@@ -37,7 +38,7 @@ def test_a_vocabulary_file_is_public_and_says_so(tmp_path: Path) -> None:
     tokenizer = Tokenizer(file, 5)
     assert tokenizer.size == 5
     assert tokenizer.ids(["The naïve fear nothing"]).tolist() == [[2, 4, 3, 1, 0]]
-    assert "words.txt (3 tokens) is assumed to be public" in tokenizer.assumptions[0]
+    assert tokenizer.assumptions[0] == Assumption("vocabulary_file", {"file": "words.txt", "tokens": 3})
     file.write_text("a\nA\n")
     with pytest.raises(InputError, match="'a' twice"):
         Tokenizer(file, 5)

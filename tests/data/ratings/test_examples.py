@@ -5,6 +5,7 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
+from sfumato._types import Assumption
 from sfumato.data import examples_from_ratings, from_arrays, open_examples, open_users, split_users
 from sfumato.labels import LPMST, RROnBins
 from sfumato.models import matrix_factorization
@@ -35,7 +36,7 @@ def test_every_rating_is_an_example_of_item_and_user(folder):
     assert [(item, user, value) for (item, user), value in zip(inputs.tolist(), values, strict=True)] == rows
     assert data.vocabulary_sizes == (20, 60)
     assert data.num_classes is None
-    assert any("Who rated which item is public" in sentence for sentence in data.assumptions)
+    assert Assumption("ratings_public") in data.assumptions
 
 
 def test_people_keep_their_numbers_in_a_part(folder):

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sfumato._check import InputError
+from sfumato._types import Assumption
 from sfumato.data import UserDataset, open_users, split_users, with_user_column, write_store
 from sfumato.data.domain import ITEMS
 from slow import by_profile
@@ -124,10 +125,8 @@ def test_the_catalogue_beside_the_ratings_numbers_the_items(tmp_path: Path) -> N
     data = open_users(folder)
     assert list(data.item_names or ()) == ["7", "9", "50", "110"]
     assert _told(data) == EXPECTED
-    assert data.assumptions == (
-        "The item catalogue movies.csv beside the ratings (4 items) is assumed to be public: chosen without looking "
-        "at who rated what.",
-    )
+    told = {"catalogue": "The item catalogue movies.csv next to the ratings", "items": 4}
+    assert data.assumptions == (Assumption("items_public", told),)
     assert (data.found, open_users(_write("csv", tmp_path / "other")).found) == ((), (ITEMS,))
 
 

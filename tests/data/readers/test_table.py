@@ -126,7 +126,7 @@ def test_schemas_come_from_files_too(tmp_path: Path) -> None:
 def test_classes_that_are_not_declared_were_found(tmp_path: Path) -> None:
     assert len(open_examples(write(tmp_path / "t.csv", ROWS), schema=SCHEMA).assumptions) == 1
     data = open_examples(tmp_path / "t.csv", schema={**SCHEMA, "bought": {"kind": "label"}})
-    assert "schema" in data.assumptions[0]
+    assert data.assumptions[0].id == "schema_public"
     assert data.found == (NAMES,)
     assert data.targets.tolist() == [1, 0, 0]
 

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sfumato._check import InputError
+from sfumato._types import Assumption
 from sfumato.data import Tokenizer, open_examples, open_users
 
 NOTES = ["It rains.", "no", "it is late", "NO no"]
@@ -42,7 +43,7 @@ def test_a_function_tokenizes_and_the_statement_says_what_it_is_taken_to_be(tmp_
     for store in (None, tmp_path / "store"):
         people = open_users(table, input="note", user="who", tokenize=ids, store=store)
         assert people.examples(0)[0].tolist() == [[9, ord("I")], [10, ord("i")]]
-        assert "The tokenizer that was given is assumed to be public" in people.assumptions[0]
+        assert people.assumptions[0] == Assumption("tokenizer_public")
     assert open_users(tmp_path / "store").assumptions == people.assumptions
     assert open_examples(table, input="note", tokenize=ids).assumptions == people.assumptions
 

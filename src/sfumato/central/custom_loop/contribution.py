@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_leaves
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
+from sfumato._types import Assumption, Stated
 from sfumato.central.custom_loop.dataset import Feed, MapRows
 from sfumato.central.examples import looked_at
 from sfumato.central.gradients import GradientSum
@@ -50,16 +51,9 @@ class OwnLoop(OwnLoss):
         if len(data) < 2:
             raise InputError(f"the data set has {len(data)} examples; a private sum needs at least 2")
 
-    def assumptions(self, data: MapRows) -> list[str]:
+    def assumptions(self, data: MapRows) -> list[Stated]:
         """What the guarantee rests on beside the engine's own checks."""
-        return [
-            "The loop around the private sum is the user's own: that it computes the loss of an example from this "
-            "example alone was tried on examples of the data, before the first step and now and then later, in the "
-            "precision of the run, and not proven; running averages of losses, memory banks and other state of the "
-            "loop that follows from examples break it. What the loop prints, logs, measures or saves by itself is not "
-            "covered, and neither is a learning rate, a stop or another change of the optimiser or its gradient that "
-            "follows from it.",
-        ]
+        return [Assumption("own_loop")]
 
 
 # What a user keeps beside the model (a scheduler, a moving average): its state as tensors and JSON, and back.
@@ -261,11 +255,9 @@ class LookingBack:
         with when():
             return self._recheck.measured(range(self._examples), lambda _: self._measure())
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Assumption]:
         """What the guarantee rests on then."""
-        if self.found is None:
-            return []
-        return [f"{_WHAT.format(step=self.found)}. This is taken to be {_RISK}."]
+        return [] if self.found is None else [Assumption("loop_drift", {"step": self.found})]
 
 
 _WHAT = (

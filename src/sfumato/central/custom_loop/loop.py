@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
+from sfumato._types import Assumption
 from sfumato.central.custom_loop.contribution import OwnContribution, Witness, refuse_no_device, refuse_stateless
 from sfumato.central.custom_loop.dataset import Collate, Feed, MapRows
 from sfumato.central.custom_loop.optimizer import (
@@ -42,11 +43,6 @@ _BATCH, _STEP, _PAUSE, _OVER = "batch", "step", "pause", "over"
 _LEFT_OUT = (
     "a micro-batch was left out: backward(losses) was not called for it; its examples were drawn, and the guarantee "
     "counts on it. Give their losses, whatever they are"
-)
-_RATES = (
-    "The loop changed settings of the optimiser (its rate, for one) between steps. They are taken to follow from the "
-    "number of steps alone: a rate that follows from losses or other figures of the records, which have no noise, is "
-    "covered by no epsilon."
 )
 
 
@@ -243,11 +239,11 @@ class PrivateLoop:
             self._borrowed.show()
             self._borrowed.begin()
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Assumption]:
         """Sentences for the statement on what was seen of the loop."""
         if self._made is None:
             return []
-        return [*self._made.looking_back.assumptions(), *([_RATES] if self._made.other_rates else [])]
+        return [*self._made.looking_back.assumptions(), *([Assumption("loop_rates")] if self._made.other_rates else [])]
 
     def go_on(self) -> None:
         """The next step begins; refuse other parameters than those that the run began with."""
@@ -418,6 +414,6 @@ class _Turns(Callback):
             self._wait(_PAUSE)  # what stands in front of the inner loop runs, before anything is tried
         self._loop.go_on()
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Assumption]:
         """Sentences on what was seen of the loop."""
         return self._loop.assumptions()

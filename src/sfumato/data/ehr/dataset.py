@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError, between, whole
+from sfumato._types import Stated
 from sfumato.data.digest import digest_of
 from sfumato.data.ehr.schema import Column, Schema
 from sfumato.data.examples import read_only
@@ -70,7 +71,7 @@ class EHRDataset:
     numbers: np.ndarray
     codes: np.ndarray
     subjects: tuple[str, ...] | None = None
-    assumptions: tuple[str, ...] = ()
+    assumptions: tuple[Stated, ...] = ()
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:

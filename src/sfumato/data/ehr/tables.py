@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError, one_of
-from sfumato._types import RecordUnit
+from sfumato._types import Assumption, RecordUnit
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema, TimeUnit, unit_of
 from sfumato.data.ehr.values import (
@@ -213,13 +213,11 @@ def dataset_of(
     )
 
 
-def assumption(schema: Schema) -> str:
+def assumption(schema: Schema) -> Assumption:
     """What it means that the schema is public, in one sentence."""
     count = sum(len(column.categories) for column in schema.columns)
-    what = f"The schema ({len(schema.columns)} columns, {count:,} categories)"
-    if schema.inferred:
-        return f"{what} was taken from the records: no guarantee covers it."
-    return f"{what} is assumed to be public: declared without looking at the records."
+    size = {"columns": len(schema.columns), "categories": count}
+    return Assumption("ehr_schema_found" if schema.inferred else "ehr_schema_public", size)
 
 
 _SUBJECTS = ("subject_id", "patient_id")  # columns of patients, where the id is of something else

@@ -49,6 +49,7 @@ from typing import Any, Literal
 import numpy as np
 
 from sfumato._check import InputError, one_of
+from sfumato._types import Assumption
 from sfumato.data.domain import ITEMS
 from sfumato.data.examples import ExampleDataset, examples_from_users
 from sfumato.data.mapped import Strings
@@ -72,7 +73,6 @@ from sfumato.data.safeguards import name_notes
 from sfumato.data.users import UserDataset
 
 _MOVIELENS = {"movies.csv": ",", "movies.dat": ":", "u.item": "|"}  # the delimiter behind the number of a film
-_PUBLIC = "is assumed to be public: chosen without looking at who rated what."
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Catalogue:
 
     told: str
     names: tuple[str, ...]
-    assumption: str | None
+    assumption: Assumption | None
 
 
 def catalogue_of(items: Path | str | Sequence[object]) -> Catalogue:
@@ -105,13 +105,13 @@ def catalogue_of(items: Path | str | Sequence[object]) -> Catalogue:
             raise InputError(f"there is no file of items {path}; give one with an id a line")
         return _of_file(place_of(path), f"The item catalogue {path.name}")
     names = _checked((str(item) for item in items), "the item catalogue")
-    return Catalogue("the item catalogue", names, f"The item catalogue ({len(names):,} items) {_PUBLIC}")
+    return Catalogue("the item catalogue", names, _public("The item catalogue", names))
 
 
 def catalogue_beside(place: Place | None) -> Catalogue | None:
     """The catalogue of films beside MovieLens' ratings, where there is one."""
     found = None if place is None else next(filter(None, map(place.beside, _MOVIELENS)), None)
-    return None if found is None else _of_file(found, f"The item catalogue {found.name} beside the ratings")
+    return None if found is None else _of_file(found, f"The item catalogue {found.name} next to the ratings")
 
 
 def catalogue_of_records(names: Sequence[str]) -> Catalogue:
@@ -136,7 +136,11 @@ def _of_file(place: Place, told: str) -> Catalogue:
         rows = csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter)
         lines = [row[0] for row in rows if row][place.name.endswith(".csv") :]
     names = _checked(lines, place.told)
-    return Catalogue(place.name, names, f"{told} ({len(names):,} items) {_PUBLIC}")
+    return Catalogue(place.name, names, _public(told, names))
+
+
+def _public(told: str, names: Sequence[str]) -> Assumption:
+    return Assumption("items_public", {"catalogue": told, "items": len(names)})
 
 
 def _checked(names: Iterable[str], told: str) -> tuple[str, ...]:
@@ -472,12 +476,11 @@ def examples_from_ratings(ratings: UserDataset, *, classes: Sequence[object] | N
         raise InputError(f"needed are ratings of items by users, got {ratings}; read them with data.open_users")
     found = examples_from_users(with_user_column(ratings))
     items = int(np.max(ratings.inputs[:])) + 1 if ratings.item_names is None else len(ratings.item_names)
-    public = "Who rated which item is public, and so is how many ratings there are: only their values are labels."
     data = replace(
         found,
         vocabulary_sizes=(items, len(ratings.offsets) - 1),
         columns=(("item", "user"),),
-        assumptions=(*found.assumptions, public),
+        assumptions=(*found.assumptions, Assumption("ratings_public")),
         found=tuple(each for each in found.found if each != ITEMS),  # who rated what is public here
     )
     return data if classes is None else _of_classes(data, classes)

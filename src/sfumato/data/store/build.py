@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError
+from sfumato._types import Stated, stated_to_json
 from sfumato.data.mapped import Chosen, ChunkedRows
 from sfumato.data.safeguards import Listing
 from sfumato.data.store.format import Column
@@ -32,7 +33,7 @@ def write_users(
     label_names: Sequence[str] | None = None,
     label_groups: Sequence[str] | None = None,
     item_names: Sequence[str] | None = None,
-    assumptions: Sequence[str] = (),
+    assumptions: Sequence[Stated] = (),
     found: Sequence[str] = (),
     notes: Sequence[str] = (),
     example_names: Sequence[str] | None = None,
@@ -96,7 +97,9 @@ def write_users(
             writer.skip(what, reason)
         told = list(dict.fromkeys([*listing.notes(), *notes]))
         return open_store(
-            writer.finish({"notes": told, "assumptions": list(assumptions), "found": list(found)}, items=item_names)
+            writer.finish(
+                {"notes": told, "assumptions": stated_to_json(assumptions), "found": list(found)}, items=item_names
+            )
         )
     except OSError as error:
         raise disk_full(error, writer) or error from None

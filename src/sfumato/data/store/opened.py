@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError
+from sfumato._types import stated_from_json, stated_to_json
 from sfumato.data.domain import COUNT, NAMES
 from sfumato.data.examples import ExampleDataset, examples_from_users
 from sfumato.data.mapped import ChunkedRows, Strings
@@ -153,7 +154,7 @@ def open_store(path: Path | str, verify: bool = False) -> UserDataset:
         num_classes=store.facts["classes"],
         label_names=store.classes,
         label_groups=store.groups,
-        assumptions=tuple(store.facts.get("assumptions", ())),
+        assumptions=stated_from_json(store.facts.get("assumptions", ())),
         found=found_of(store),
         notes=tuple(store.facts["notes"]),
         contents=store.digest,
@@ -270,7 +271,8 @@ class ExampleWriter:
                 self._writer.add_name(name)
             for what, reason in skipped:
                 self._writer.skip(what, reason)
-            return open_example_store(self._writer.finish({**_FACTS, **facts}, numbers))
+            facts = {**_FACTS, **facts, "assumptions": stated_to_json(facts.get("assumptions", ()))}
+            return open_example_store(self._writer.finish(facts, numbers))
         except OSError as error:
             raise _unwritten(self._folder, error) from None
 
@@ -357,7 +359,7 @@ def open_example_store(path: Path | str) -> ExampleDataset:
         vocabulary_sizes=tuple(facts["vocabulary_sizes"]),
         columns=tuple(tuple(one) for one in facts["columns"]),
         input_names=tuple(facts.get("input_names", ())),  # stores from before there were names have none
-        assumptions=tuple(facts["assumptions"]),
+        assumptions=stated_from_json(facts["assumptions"]),
         found=found_of(store),
         notes=tuple(facts["notes"]),
         example_names=store.names,

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from sfumato._check import InputError
+from sfumato._types import Stated
 from sfumato.data import UserDataset, to_tensor
 from sfumato.data.text import EOS_NAME, OOV_NAME, PADDING
 from sfumato.metrics.regression import NUMBERS
@@ -133,7 +134,7 @@ class OutputTask(ABC):
         """On what it was measured."""
         return f"on {evaluation[self.things]:,} {self.things} of {evaluation['users']:,} test users"
 
-    def assumptions(self, data: UserDataset) -> list[str]:
+    def assumptions(self, data: UserDataset) -> list[Stated]:
         """What was taken to be public when the data were read."""
         return list(data.assumptions)
 

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._check import InputError
+from sfumato._types import Stated
 from sfumato.data import UserDataset
 from sfumato.federated.local_training import PartlyLocalTraining, Phase
 from sfumato.federated.serving import Serving
@@ -90,7 +91,7 @@ class Personalised:
         names, keys, told = self.inner.table(evaluation)
         return names, keys, f"{told}, each with an own part rebuilt from their other records"
 
-    def assumptions(self, data: UserDataset) -> list[str]:
+    def assumptions(self, data: UserDataset) -> list[Stated]:
         """As of the inner task."""
         return self.inner.assumptions(data)
 

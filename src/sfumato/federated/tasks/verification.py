@@ -13,6 +13,7 @@ from torch import nn
 
 from sfumato import _check
 from sfumato._check import InputError
+from sfumato._types import Stated
 from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.tasks.outputs import refuse_few, refuse_undivided
 from sfumato.metrics import nearest, similarity_histogram
@@ -249,6 +250,6 @@ class Verification:
         names = [*(f"recall@FAR={far}" for far in fars), "AUC"]
         return names, [*(f"recall_at_far/{far}" for far in fars), "auc"], told
 
-    def assumptions(self, data: UserDataset) -> list[str]:
+    def assumptions(self, data: UserDataset) -> list[Stated]:
         """What the data say themselves, for example how they were split."""
         return list(data.assumptions)

@@ -53,6 +53,7 @@ import numpy as np
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
+from sfumato._types import Assumption
 from sfumato.voting.multi_party.client import Client
 from sfumato.voting.multi_party.engine import compared_bits, share_variance
 from sfumato.voting.multi_party.messages import Credentials, parse
@@ -201,17 +202,16 @@ class MultiPartyTally:
         where = {"local": len(self._talliers)} if self._local else {"talliers": list(self._talliers)}
         return {"kind": "multi-party", **where, "tls": self._credentials.certificate is not None}
 
-    def assumptions(self) -> list[str]:
+    def assumptions(self) -> list[Assumption]:
         count = len(self._talliers)
         few = (count - 1) // 2
         told = [
-            f"Of the {count} talliers at most {few} share what they see, and all of them follow the protocol.",
-            f"What others see has the noise of all talliers, {count / (count - few):.3g} times the variance that is "
-            f"accounted for: that of {count - few} honest ones.",
-            "Agents vote within range: the talliers check it for one-hot ballots only, and see no other.",
+            Assumption("talliers_honest", {"talliers": count, "curious": few}),
+            Assumption("talliers_noise", {"factor": count / (count - few), "honest": count - few}),
+            Assumption("ballots_in_range"),
         ]
         if self._local:
-            told.append("All talliers run on this machine, under one user who could put their shares together.")
+            told.append(Assumption("talliers_here"))
         return told
 
     def close(self) -> None:

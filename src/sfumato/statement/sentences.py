@@ -1,0 +1,657 @@
+"""The catalogue of sentences: all that a statement says in words, by id.
+
+Guarantees that code, documents and translations mean the same sentence by the same id. A sentence is filled from public
+values only: counts and names that may be published, never a figure of private records. What the author of a run adds
+in own words has no id.
+
+>>> say(Assumption("stopped_all_counted", {"rounds": 3, "planned": 5}))
+'The run was stopped after 3 of 5 rounds. The cost is that of all planned rounds.'
+>>> say(Assumption("stopped_all_counted", {"rounds": 3}))
+Traceback (most recent call last):
+...
+sfumato._check.InputError: the sentence 'stopped_all_counted' needs a value for planned; give it
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from string import Formatter
+from typing import Any, Literal
+
+from sfumato._check import InputError
+from sfumato._types import Assumption
+
+BlockName = Literal["guarantee", "mechanism", "assumptions", "not_covered"]
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """One sentence, or a few that belong together.
+
+    Attributes:
+        id: its name in files and documents; it stays when the text is improved.
+        block: the part of the statement that it stands in.
+        text: with `{placeholders}` for public values, as `str.format` fills them.
+        usual: of a condition that almost every run has: a few words that name it; "" for one to read in full.
+    """
+
+    id: str
+    block: BlockName
+    text: str
+    usual: str = ""
+
+    @property
+    def placeholders(self) -> frozenset[str]:
+        """The names of the values that it needs."""
+        return frozenset(name for _, name, _, _ in Formatter().parse(self.text) if name)
+
+
+_ALL = (
+    # the guarantee
+    Sentence(
+        "membership", "guarantee", "At {fpr} false positives, any membership test finds at most {tpr} of members."
+    ),
+    Sentence("membership_all", "guarantee", "At {fpr} false positives, a membership test may find all members."),
+    Sentence(
+        "label_test",
+        "guarantee",
+        "At {fpr} false positives, any test for one label finds at most {tpr} of the examples that have it.",
+    ),
+    Sentence(
+        "label_test_all",
+        "guarantee",
+        "At {fpr} false positives, a test for one label may find all examples that have it.",
+    ),
+    Sentence("if_random", "guarantee", "The next sentence would hold with randomness from the operating system."),
+    Sentence(
+        "no_noise",
+        "guarantee",
+        "No noise was added: there is no differential privacy guarantee.",
+    ),
+    Sentence(
+        "seeded_run",
+        "guarantee",
+        "Seeded: simulation only. Anyone who knows the seed can take the noise away, so no one is protected.",
+    ),
+    Sentence(
+        "delta_too_large",
+        "guarantee",
+        "Warning: delta is too large: delta times the number of {units} is {expected}, and should be below {most:g}.",
+    ),
+    # the mechanism
+    Sentence("randomness_os", "mechanism", "operating system's CSPRNG"),
+    Sentence("randomness_seeded", "mechanism", "seeded: simulation only"),
+    # what every run assumes
+    Sentence(
+        "public_settings",
+        "assumptions",
+        "The number of {units} ({population}) and everything in plan.json are public. Where the true number is "
+        "private, a public number can be declared.",
+        usual="public settings and size of the data",
+    ),
+    Sentence(
+        "prepared_alone",
+        "assumptions",
+        "The records of one {unit} are assumed to follow from that {unit} alone. Nothing of others was mixed in before "
+        "or while they were read. Nothing was scaled, filled in, encoded or chosen by figures of the private records, "
+        "such as their mean and standard deviation. Take such figures from public records, or release them under noise "
+        "and add their cost. No epsilon here covers them.",
+        usual="records that were prepared one unit at a time",
+    ),
+    Sentence(
+        "labels_prepared_alone",
+        "assumptions",
+        "What is given with a label is assumed not to follow from the labels of other rows. Inputs that were scaled, "
+        "encoded or chosen by labels, such as by the mean label of a category, reveal them. No epsilon covers that.",
+        usual="inputs that were prepared without the labels",
+    ),
+    Sentence(
+        "rounding_floats",
+        "assumptions",
+        "Sums and noise are exact up to floating-point rounding.",
+        usual="noise that is exact up to floating-point rounding",
+    ),
+    Sentence(
+        "rounding_votes",
+        "assumptions",
+        "Votes and noise are whole numbers. Nothing is rounded where rounding could reveal anything.",
+        usual="votes and noise in whole numbers",
+    ),
+    Sentence(
+        "rounding_labels",
+        "assumptions",
+        "Whole random numbers decide the reports. No rounding makes any report cost more than stated.",
+        usual="reports that are decided by whole random numbers",
+    ),
+    # what a run leaves out
+    Sentence(
+        "one_example",
+        "not_covered",
+        "A record is one example of the data set. A person with several examples is covered for each example alone, "
+        "not for all of them together.",
+    ),
+    Sentence(
+        "one_user",
+        "not_covered",
+        "A person is one user of the data set. A person who appears as several users is covered for each user alone.",
+    ),
+    Sentence(
+        "one_unit",
+        "not_covered",
+        "One {unit} is what is covered. A person behind several of them is covered for each one alone, not for all of "
+        "them together.",
+    ),
+    Sentence(
+        "one_run",
+        "not_covered",
+        "One run is counted. Other releases from the same records add their cost. So do other runs whose results "
+        "served to choose settings, those that were thrown away included.",
+    ),
+    Sentence(
+        "covers_model",
+        "not_covered",
+        "The model after every round, the ledger and the plan are covered. Metrics, evaluations on private data and "
+        "checkpoints are not.",
+    ),
+    Sentence(
+        "covers_votes",
+        "not_covered",
+        "The answers, which queries were asked, the student, the ledger and the plan are covered. The agents' models "
+        "and ballots, what is measured on private data, and checkpoints are not.",
+    ),
+    Sentence(
+        "covers_labels",
+        "not_covered",
+        "The randomised labels, the ledger and the plan are covered. Metrics and checkpoints are not.",
+    ),
+    Sentence(
+        "covers_labels_and_model",
+        "not_covered",
+        "The model, the randomised labels, the ledger and the plan are covered. Metrics and checkpoints are not.",
+    ),
+    Sentence(
+        "covers_synthesizer",
+        "not_covered",
+        "The synthesizer, all records that it generates, the tables, the autoencoder and the critic after every round, "
+        "the ledger and the plan are covered. Metrics, evaluations on private data and checkpoints are not.",
+    ),
+    Sentence(
+        "operator",
+        "not_covered",
+        "The people who ran it: they saw the records. The promise is about what leaves.",
+    ),
+    Sentence(
+        "learned_of_all",
+        "not_covered",
+        "What is learned about everyone. A model may reveal something about a person who never took part.",
+    ),
+    Sentence(
+        "two_units",
+        "not_covered",
+        "Several units together. Two that always come together are covered with epsilon {epsilon}, and with a larger "
+        "delta where delta is positive.",
+    ),
+    Sentence(
+        "nothing_covered",
+        "not_covered",
+        "Nothing is covered: neither the model, nor anything else that was computed from the records.",
+    ),
+    # training
+    Sentence(
+        "began_public",
+        "assumptions",
+        "What the training began with is public or has a statement of its own: starting weights and buffers that were "
+        "given, and inputs that norm layers were given as public. What they reveal of the records is not counted here.",
+        usual="a public start of the training",
+    ),
+    Sentence(
+        "training_part",
+        "assumptions",
+        "The choice of the training records did not depend on what they hold. The noise does not cover records that "
+        "were kept for validation and test. What was measured on them is private as it is.",
+        usual="a choice of training records that ignores what they hold",
+    ),
+    Sentence(
+        "clients_tried",
+        "assumptions",
+        "No client changes another one's contribution. Clients of the data were tried in two orders before the first "
+        "round, and others in rounds that were drawn at random. Such a trial does not see what a model begins to keep "
+        "or use only later or with other records. It does not see what a model keeps in files, in shared memory or in "
+        "other processes.",
+        usual="clients whose contributions are independent, as far as trials show",
+    ),
+    Sentence(
+        "examples_tried",
+        "assumptions",
+        "No example changes another one's gradient. This was tried on rows of the data, before the first step, in "
+        "batches of several sizes and in two orders. It was also tried while training, in the first and the last step "
+        "and in others that were drawn at random, wherever there were two examples at once. Such a trial does not see "
+        "coupling that begins only with data, with a batch or at a step that was not tried. It does not see coupling "
+        "that turns gradients in large batches and keeps their norms and losses. It does not see what a loop keeps "
+        "behind its inner loop, what is kept in files, in shared memory or in other processes, and what a model draws "
+        "from a generator of its own.",
+        usual="examples whose gradients are independent, as far as trials show",
+    ),
+    Sentence(
+        "examples_tried_before",
+        "assumptions",
+        "No example changes another one's gradient. This was tried on rows of the data, before the first step, in "
+        "batches of several sizes and in two orders. Such a trial does not see coupling that begins only with data, "
+        "with a batch or at a step that was not tried. It does not see coupling that turns gradients in large batches "
+        "and keeps their norms and losses. It does not see what a loop keeps behind its inner loop, what is kept in "
+        "files, in shared memory or in other processes, and what a model draws from a generator of its own.",
+        usual="examples whose gradients are independent, as far as trials show",
+    ),
+    Sentence(
+        "no_fresh_processes",
+        "assumptions",
+        "Fresh processes, which show what code keeps wherever it keeps it, could not be compared here. Two orders were "
+        "tried in this process, behind placeholders. What the first {unit} leaves behind is assumed to change no other "
+        "one's contribution.",
+    ),
+    Sentence(
+        "no_fresh_processes_nor_placeholders",
+        "assumptions",
+        "Fresh processes, which show what code keeps wherever it keeps it, could not be compared here. Two orders were "
+        "tried in this process, and the code takes no placeholders. What the first {unit} leaves behind is assumed to "
+        "change no other one's contribution.",
+    ),
+    Sentence(
+        "some_untried",
+        "assumptions",
+        "Some trials of what the code keeps of records, in fresh processes, could not be made: the code raised an "
+        "error there, as in a step that it was not at, or took too long. What it keeps then is assumed to change no "
+        "other {unit}'s contribution.",
+    ),
+    Sentence(
+        "virtual_clients",
+        "assumptions",
+        "Sampled users are assigned to virtual clients independently and uniformly. One user can move the clipped sum "
+        "by twice the clip norm.",
+    ),
+    Sentence(
+        "participation_public",
+        "assumptions",
+        "Who takes part in which round follows from the plan alone and not from any record, and is not hidden. Covered "
+        "is what one {unit} contributes, in as many rounds as the limits allow.",
+    ),
+    Sentence(
+        "stopped_all_counted",
+        "assumptions",
+        "The run was stopped after {rounds} of {planned} rounds. The cost is that of all planned rounds.",
+    ),
+    Sentence(
+        "stopped_early",
+        "assumptions",
+        "The run was stopped after {rounds} of {planned} rounds. That was decided without looking at anything private. "
+        "If the released models decided it, the cost of all planned rounds holds. If losses or other metrics of "
+        "private records decided it, no figure here covers what the choice reveals.",
+    ),
+    Sentence(
+        "logged",
+        "not_covered",
+        "Losses, counts and times of the rounds were logged to {service}. They were computed without noise. Against "
+        "those who can read that log, no figure here holds.",
+    ),
+    # single examples
+    Sentence("classes_public", "assumptions", "The set of classes is public: the model has an output for each."),
+    Sentence("loss_chosen", "assumptions", "The loss was chosen without looking at the records."),
+    Sentence(
+        "targets_unbounded",
+        "assumptions",
+        "The range of the targets is not assumed: whatever an example's target is, its gradient is clipped. How many "
+        "numbers a target has is public.",
+    ),
+    Sentence(
+        "inputs_public",
+        "not_covered",
+        "Inputs and their order are public, and so is every column but the label. Only the label of a row is hidden. "
+        "Anyone who can infer it from the inputs knows it as before.",
+    ),
+    Sentence(
+        "own_loop",
+        "assumptions",
+        "The loop around the private sum is the user's own. That it computes the loss of an example from this example "
+        "alone was tried, not proven. It was tried on examples of the data, before the first step and now and then "
+        "later, in the precision of the run. Running averages of losses, memory banks and other state of the loop that "
+        "follows from examples break it. What the loop prints, logs, measures or saves by itself is not covered. "
+        "Neither is a learning rate, a stop or another change of the optimiser or its gradient that follows from it.",
+    ),
+    Sentence(
+        "loop_rates",
+        "assumptions",
+        "The loop changed settings of the optimiser (its rate, for one) between steps. They are assumed to follow from "
+        "the number of steps alone. No epsilon covers a rate that follows from losses or other figures of the records, "
+        "which have no noise.",
+    ),
+    Sentence(
+        "loop_drift",
+        "assumptions",
+        "At step {step} the loop gave the same examples, at the same weights, other losses or gradients than when the "
+        "run was opened. This is assumed to be a schedule that follows from the number of steps or from released "
+        "weights alone. Where it follows from examples (a mean of earlier losses, a memory bank), no bound on one "
+        "example holds.",
+    ),
+    # users
+    Sentence(
+        "vocabulary_released",
+        "assumptions",
+        "The vocabulary is public, or was released by this run: the model has an output for each of its ids.",
+    ),
+    Sentence(
+        "label_set_public",
+        "assumptions",
+        "The set of labels is public: heads have a row for each. Where labels are people, it reveals who may have "
+        "taken part.",
+    ),
+    Sentence(
+        "own_parameters",
+        "assumptions",
+        "Parameters that are each user's own are rebuilt from the user's own records in every round. They begin with "
+        "the same public values for everyone, and are released as everyone begins. They leave in nothing but the one "
+        "bounded vector of the shared ones. So they cost nothing. The division of a user's records costs nothing "
+        "either, because it follows from them alone. What a person is served with later is not covered: it is made of "
+        "that person's own records.",
+    ),
+    Sentence(
+        "own_parameters_counted",
+        "assumptions",
+        "Parameters that are each user's own are rebuilt from the user's own records in every round. They begin with "
+        "the same public values for everyone, and are released as everyone begins. They leave in nothing but the one "
+        "bounded vector of the shared ones and in whether it is short, which a noisy count reveals of all. So they "
+        "cost nothing. The division of a user's records costs nothing either, because it follows from them alone. What "
+        "a person is served with later is not covered: it is made of that person's own records.",
+    ),
+    Sentence(
+        "negatives_public",
+        "assumptions",
+        "The negatives ({examples:,} examples of {classes:,} classes, digest {digest}) are public. Each client trained "
+        "with {per_client} of these classes, drawn without looking at any record. None of them is a training record, "
+        "row by row. Whether they show a person who took part is not checked.",
+    ),
+    Sentence(
+        "vocabulary_counted",
+        "assumptions",
+        "The way in which texts are divided into words is public. This run counted the vocabulary in the texts that "
+        "were trained on, and the figures cover it.",
+    ),
+    Sentence(
+        "division_public",
+        "assumptions",
+        "The way in which texts are divided into words is public, and so is how many users there are.",
+    ),
+    # labels
+    Sentence(
+        "label_only",
+        "not_covered",
+        "Inputs, the number of rows and every column but the label are public, and so is the order of rows. Only the "
+        "label of a row is hidden. Anyone who can infer it from the inputs knows it as before.",
+    ),
+    Sentence(
+        "label_only_shuffled",
+        "not_covered",
+        "Inputs, the number of rows and every column but the label are public. Only the label of a row is hidden. "
+        "Anyone who can infer it from the inputs knows it as before.",
+    ),
+    Sentence(
+        "row_order",
+        "assumptions",
+        "Which rows there are, and in which order they stand, does not follow from their labels. A test read the "
+        "labels to refuse rows where it does. That it passed is one bit that epsilon does not count. This bit is the "
+        "same for all but one in a million random orders of any labels.",
+    ),
+    Sentence(
+        "rows_shuffled",
+        "assumptions",
+        "Which rows there are does not follow from their labels. They are put into a random order that was drawn for "
+        "this run, so their places in other files are others. A column that counts them, or another copy of them in "
+        "their first order, would bring that order back.",
+    ),
+    Sentence(
+        "one_draw",
+        "assumptions",
+        "Each label is randomised once. Another draw from the same labels, for another place, costs its epsilon again.",
+    ),
+    Sentence(
+        "draws_recorded",
+        "assumptions",
+        "Each label is randomised in this release and in those that the record of the table holds, which are counted "
+        "here: {count}. The record finds a table by its labels in their order or by its rows. It does not find one in "
+        "another folder, nor one of which labels, rows and columns were all changed.",
+    ),
+    Sentence(
+        "label_domain",
+        "assumptions",
+        "Classes, priors, groups and the range of the labels are public, or were released by this run.",
+    ),
+    # votes
+    Sentence(
+        "pool_public",
+        "assumptions",
+        "The pool, the weights that agents and student start from, and the settings are public. None of them was "
+        "chosen by looking at the agents' records. The student learned from the released answers alone.",
+    ),
+    Sentence(
+        "agents_alone",
+        "assumptions",
+        "Each agent trains on its own records, the public weights and the public pool alone. It leaves nothing but its "
+        "ballot; its model is not released.",
+    ),
+    Sentence(
+        "features_fixed",
+        "assumptions",
+        "The features are a fixed public function of one record. They were not trained, fitted or scaled on the "
+        "agents' records.",
+    ),
+    Sentence(
+        "agents_tried",
+        "assumptions",
+        "No agent changes another one's ballot. Some agents were tried in two orders before the vote, and ballots were "
+        "cast before all others and again behind them. Such a trial does not see what a module begins to keep or use "
+        "only later or with other records. It does not see what a module keeps in files, in shared memory or in other "
+        "processes.",
+        usual="agents whose ballots are independent, as far as trials show",
+    ),
+    Sentence(
+        "clear_tally",
+        "assumptions",
+        "The votes are counted in the clear: the people who run the tally see each of them, and are trusted with them.",
+    ),
+    Sentence(
+        "talliers_honest",
+        "assumptions",
+        "Of the {talliers} talliers at most {curious} share what they see, and all of them follow the protocol.",
+    ),
+    Sentence(
+        "talliers_noise",
+        "assumptions",
+        "What others see has the noise of all talliers. That is {factor:.3g} times the variance that is accounted for, "
+        "which is the variance of {honest} honest ones.",
+    ),
+    Sentence(
+        "ballots_in_range",
+        "assumptions",
+        "Agents vote within range. The talliers check it for one-hot ballots only, and see no other.",
+    ),
+    Sentence(
+        "talliers_here",
+        "assumptions",
+        "All talliers run on this machine, under one user who could put their shares together.",
+    ),
+    # what data sets assume
+    Sentence(
+        "classes_declared",
+        "assumptions",
+        "Which classes there are was found in the records and declared to be public, as the label set of a benchmark "
+        "is. That a person alone has a class is not hidden.",
+    ),
+    Sentence(
+        "model_built_before",
+        "assumptions",
+        "The model was built before the run. What it has a place for (inputs, outputs, classes, items, words) is "
+        "public. What of it was read off the records is in no figure.",
+    ),
+    Sentence(
+        "examples_of_users",
+        "not_covered",
+        "One example is one unit: the promise is for each example, not for a person who has several.",
+    ),
+    Sentence("attributes_public", "assumptions", "What the {count:,} attributes are is public."),
+    Sentence(
+        "divided_by_position",
+        "assumptions",
+        "The data are the training part, as it was given. The {things} were divided by their position. So adding or "
+        "removing one of the whole collection could move others between training and test.",
+    ),
+    Sentence(
+        "vocabulary_file",
+        "assumptions",
+        "The vocabulary file {file} ({tokens:,} tokens) is assumed to be public: chosen without looking at the "
+        "records.",
+    ),
+    Sentence(
+        "vocabulary_public",
+        "assumptions",
+        "The vocabulary{file} ({tokens:,} tokens) is assumed to be public: chosen without looking at the records, or "
+        "released by a run whose own statement comes on top.",
+    ),
+    Sentence(
+        "tokenizer_public",
+        "assumptions",
+        "The tokenizer that was given is assumed to be public, and to look at one text at a time.",
+    ),
+    Sentence(
+        "schema_public",
+        "assumptions",
+        "The schema ({parts}) is assumed to be public: declared without looking at the records.",
+    ),
+    Sentence(
+        "items_public",
+        "assumptions",
+        "{catalogue} ({items:,} items) is assumed to be public: chosen without looking at who rated what.",
+    ),
+    Sentence(
+        "ratings_public",
+        "not_covered",
+        "Who rated which item is public, and so is how many ratings there are: only their values are labels.",
+    ),
+    # health records
+    Sentence(
+        "ehr_schema_public",
+        "assumptions",
+        "The schema ({columns} columns, {categories:,} categories) is assumed to be public: declared without looking "
+        "at the records.",
+    ),
+    Sentence(
+        "ehr_schema_found",
+        "not_covered",
+        "The schema ({columns} columns, {categories:,} categories) was taken from the records: no guarantee covers it.",
+    ),
+    Sentence(
+        "one_patient",
+        "not_covered",
+        "A patient is one id of the records. A patient who has several ids is covered for each of them alone.",
+    ),
+    Sentence(
+        "one_record_of_patient",
+        "not_covered",
+        "The unit is one {unit} ({id}). A patient with several is covered for each of them alone. What all {unit}s of "
+        "one patient have in common is covered less.",
+    ),
+    Sentence(
+        "ehr_settings_public",
+        "assumptions",
+        "The number of {unit}s ({population:,}), the settings of the plan and the schema with its categories and "
+        "ranges are assumed to be public. What of them was decided by looking at the records is in no epsilon.",
+    ),
+    Sentence(
+        "first_visits",
+        "assumptions",
+        "Of each {unit} the first {visits} visits were learned from, until {horizon:g} {time_unit}. What comes later "
+        "was not looked at.",
+    ),
+    Sentence(
+        "noise_in_records",
+        "assumptions",
+        "Random numbers within a record (where a number lies in its interval, what is added to latent vectors) are not "
+        "released.",
+    ),
+    Sentence(
+        "ehr_stopped_early",
+        "assumptions",
+        "The run was stopped before its end. That was decided without looking at anything private.",
+    ),
+)
+SENTENCES: dict[str, Sentence] = {sentence.id: sentence for sentence in _ALL}
+"""All sentences, by id."""
+
+
+class Said(str):
+    """A sentence as a statement has it: text that knows where it comes from.
+
+    Attributes:
+        id: in `SENTENCES`; "" for the author's own words.
+        values: what it was filled with.
+    """
+
+    id: str
+    values: Mapping[str, Any]
+
+    def __new__(cls, text: str, id: str = "", values: Mapping[str, Any] | None = None) -> "Said":
+        said = super().__new__(cls, text)
+        said.id, said.values = id, dict(values or {})
+        return said
+
+    @property
+    def sentence(self) -> Sentence | None:
+        """Its entry in the catalogue; None for the author's own words."""
+        return SENTENCES.get(self.id)
+
+    def to_json(self) -> dict[str, Any]:
+        """Id, values and text; the text alone for the author's own words."""
+        return {"id": self.id, "values": dict(self.values), "text": str(self)} if self.id else {"text": str(self)}
+
+    @classmethod
+    def from_json(cls, value: object) -> "Said":
+        """What `to_json` wrote: the text as it was written, also where this version words the sentence otherwise.
+
+        Raises:
+            InputError: it is of another form, its id is unknown, or a value is missing.
+        """
+        if not isinstance(value, Mapping) or not isinstance(value.get("text"), str):
+            raise InputError(f"a sentence must be {{id, values, text}}, or text alone, got {value!r:.80}")
+        if set(value) == {"text"}:
+            return cls(value["text"])
+        if set(value) != {"id", "values", "text"} or not isinstance(value["values"], Mapping):
+            raise InputError(f"a sentence must be {{id, values, text}}, or text alone, got {value!r:.80}")
+        said = say(Assumption(value["id"], value["values"]))
+        return cls(value["text"], said.id, said.values)
+
+
+def say(assumption: Assumption | str) -> Said:
+    """The sentence of an assumption; text that is no sentence of the catalogue stays as it is.
+
+    Raises:
+        InputError: the catalogue has no such id, a placeholder has no value, or a value no placeholder.
+    """
+    if isinstance(assumption, Said):
+        return assumption
+    if isinstance(assumption, str):
+        return Said(assumption, _FIXED.get(assumption, ""))
+    if not isinstance(assumption.id, str) or assumption.id not in SENTENCES:
+        raise InputError(f"there is no sentence {assumption.id!r:.80}; see sfumato.statement.sentences for the ids")
+    sentence, given = SENTENCES[assumption.id], frozenset(assumption.values)
+    if missing := sorted(sentence.placeholders - given):
+        raise InputError(f"the sentence {sentence.id!r} needs a value for {missing[0]}; give it")
+    if unused := sorted(map(str, given - sentence.placeholders)):
+        raise InputError(f"the sentence {sentence.id!r} takes no value {unused[0]!r:.80}; leave it out")
+    for name, value in assumption.values.items():
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise InputError(f"{name} of the sentence {sentence.id!r} must be text or a number, got {value!r:.80}")
+    try:
+        text = sentence.text.format(**assumption.values)
+    except (ValueError, OverflowError) as error:
+        raise InputError(f"the sentence {sentence.id!r} cannot hold these values: {error!s:.200}") from None
+    return Said(text, sentence.id, assumption.values)
+
+
+_FIXED = {sentence.text: sentence.id for sentence in _ALL if not sentence.placeholders}
