@@ -170,7 +170,7 @@ def test_a_head_of_means_begins_with_the_mean_direction_of_each_class() -> None:
 
 
 def test_a_head_of_means_is_a_client_s_own() -> None:
-    with pytest.raises(InputError, match="head has no field start"):
+    with pytest.raises(InputError, match="start is for head=local, got head=shared"):
         local_training(head="shared", head_start="means")
     with pytest.raises(InputError, match="start must be one of"):
         local_training(head_start="zeros")  # type: ignore[arg-type]

@@ -35,7 +35,7 @@ def test_ratings_are_trained_on_by_squared_error_and_measured_on_others_and_on_w
     out = tmp_path / "run"
     shown = sfumato("fedrecon", "--data", stars, *RATED, *SMALL, *BRIEF, "--out", out)
     assert (shown.code, shown.err) == (0, "")
-    assert plan(out)["loss"] == "squared"
+    assert plan(out)["client"]["loss"] == {"kind": "squared"}
     assert plan(out)["about"]["item_count"] == 12
     assert (out / "items.txt").read_text().splitlines() == [f"i{item}" for item in sorted(range(12), key=str)]
     found = json.loads((out / "evaluation.json").read_text())
@@ -61,7 +61,8 @@ def test_texts_are_trained_on_one_client_after_the_other_unless_a_number_is_give
         out = tmp_path / f"run{wanted}"
         shown = sfumato("fedrecon", *words, *model, *BRIEF, *given, "--test-share", 0.3, "--out", out)
         assert (shown.code, shown.err) == (0, "")
-        assert (plan(out)["loss"], plan(out)["clients_at_once"]) == ("next_token", wanted)
+        client = plan(out)["client"]
+        assert (client["loss"], client["at_once"]) == ({"kind": "next_token"}, wanted)
     assert "accuracy" in json.loads((tmp_path / "run1" / "evaluation.json").read_text())["seen"]
 
 
@@ -70,7 +71,7 @@ def test_classes_are_trained_on_by_cross_entropy_with_a_bias_of_each_users_own(s
     words = ("--data", features, "--model", "linear_head", *BRIEF)
     shown = sfumato("fedrecon", *words, "--test-share", 0.4, "--out", out)
     assert shown.code == 0, shown.err
-    assert plan(out)["loss"] == "cross_entropy"
+    assert plan(out)["client"]["loss"] == {"kind": "cross_entropy"}
     assert plan(out)["about"]["class_count"] == 3
 
 
