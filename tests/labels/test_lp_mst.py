@@ -13,7 +13,7 @@ from sfumato._random import RandomSource
 from sfumato._types import Assumption
 from sfumato.data import examples_from_arrays
 from sfumato.labels import LPMST, label_facts, randomized
-from sfumato.labels import stages as module
+from sfumato.labels import reports as module
 from sfumato.labels.numbers import BinnedResponse
 from sfumato.labels.reports import reports_of, words_of
 from sfumato.labels.response import LabelResponse
