@@ -160,7 +160,7 @@ def test_the_public_batch_tells_nothing_of_the_private_one():
 
 
 def _nothing(places):
-    from sfumato.central.labeldp_pro import _Block
+    from sfumato.central.projection import _Block
 
     return _Block(places[:0], 0, torch.zeros(0))
 
