@@ -252,7 +252,7 @@ def test_the_moving_average_is_what_is_released_and_costs_nothing(network, pictu
 def test_the_cosine_schedule_ends_at_nothing(network, pictures):
     data = pictures(40)
     cosine = PLAN.replace(server={"schedule": "cosine", "warm_up": 1}, steps=4)
-    rates = [cosine.rate_schedule(4).factor(step) for step in range(4)]
+    rates = [cosine.server.rate_schedule(4).factor(step) for step in range(4)]
     assert rates == pytest.approx([1.0, 1.0, 0.75, 0.25])
     one = dataclasses.replace(PLAN, steps=1)
     first = one.fit(network(), data).model
@@ -481,7 +481,7 @@ def test_what_is_added_to_the_noisy_mean_reads_no_record() -> None:
     for seed in (1, 2):
         contribution = TWO_STEPS.contribution(Doubled(normalised()[0]), normalised_numbers(16, 6, seed=seed), "cpu", 0)
         source = RandomSource.from_seed(0)
-        cohort, theta = TWO_STEPS.grouping.group(np.arange(16), 0, source), contribution.trained.initial
+        cohort, theta = TWO_STEPS.cohort.grouping.group(np.arange(16), 0, source), contribution.trained.initial
         contribution.clipped_sum(RoundContext(theta, cohort, 0, TWO_STEPS.clipping, 0.1, source))
         mean = torch.linspace(-1, 1, theta.numel(), dtype=torch.float64)
         before = mean.clone()
