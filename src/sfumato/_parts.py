@@ -93,7 +93,7 @@ class Kinds(Generic[T]):
             self._refuse_other_kind(base, changes, of)
             return changed(base, changes, of=of)
         if self.number and (value is None or _is_number(value)):
-            return dataclasses.replace(base, **{self.number: value})
+            return changed(base, {self.number: value}, of=of)
         number = ", or a number" if self.number else ""
         raise InputError(
             f"{of or 'it'} must be one of {', '.join(self.kinds)}{number}, got {value!r:.60}; or give the part itself, "
@@ -213,7 +213,14 @@ def changed(part: Any, changes: Mapping[str, Any], *, of: str = "") -> Any:
     Raises:
         InputError: it has no such field, or a value stands for nothing.
     """
-    return dataclasses.replace(part, **_resolved(type(part), changes, lambda field: getattr(part, field.name), of))
+    values = _resolved(type(part), changes, lambda field: getattr(part, field.name), of)
+    try:
+        return dataclasses.replace(part, **values)
+    except InputError as error:  # of a part, which does not know where it is
+        name = next((name for name in values if of and str(error).startswith(f"{name} ")), None)
+        if name is None:
+            raise
+        raise InputError(f"{of}.{error}") from None
 
 
 def _resolved(

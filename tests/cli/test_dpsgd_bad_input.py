@@ -33,11 +33,11 @@ def write_texts(path: Path, labels: str, header: str = "label,text\n") -> Path:
     ("words", "named"),
     [
         (("--server.learning-rate", "1e308"), "--server.learning-rate must be in [0, 3e+38]"),
-        (("--clipping.gamma", "nan"), "--clipping.gamma must be a number, got nan"),
-        (("--clipping.learning-rate", "nan"), "--clipping.learning-rate must be a number"),
-        (("--clipping.quantile", 0.5), "--clipping.quantile is for clipping=adaptive, got clipping=flat"),
-        (("--clipping.gamma", 0.01), "--clipping.gamma is for clipping=automatic, got clipping=flat"),
-        (("--clipping.shares", 1, 2), "--clipping.shares is for clipping=per_layer"),
+        (("--clipping", "automatic", "--clipping.gamma", "nan"), "--clipping.gamma must be a number, got nan"),
+        (("--clipping", "adaptive", "--clipping.learning-rate", "nan"), "--clipping.learning-rate must be a number"),
+        (("--clipping.quantile", 0.5), "--clipping.quantile is for --clipping adaptive, and --clipping is flat"),
+        (("--clipping.gamma", 0.01), "--clipping.gamma is for --clipping automatic, and --clipping is flat"),
+        (("--clipping.shares", 1, 2), "--clipping.shares is for --clipping per_layer"),
         (("--checkpoint-minutes", "nan"), "--checkpoint-minutes must be a number, got nan"),
         (("--checkpoint-minutes", -1), "--checkpoint-minutes must be >= 0"),
         (("--test-share", "inf"), "--test-share must be a share >= 0 and below 1, got inf"),
@@ -50,7 +50,7 @@ def write_texts(path: Path, labels: str, header: str = "label,text\n") -> Path:
         (("--device", "meta"), "device must be cpu, cuda or cuda:<number>, got meta"),
         (("--normalisation", "public_batch"), "give --public-inputs PATH"),
         (("--num-classes", 99999999999), "memory ran out"),
-        (("--clipping", "-1"), "--clipping must be > 0, got -1.0"),
+        (("--clipping", "-1"), "--clipping.norm must be > 0, got -1"),
         (("--delta", "nan"), "delta must be a number, got nan"),
         (("--server.momentum", "nan"), "momentum must be a number, got nan"),
         (("--server.ema-decay", "nan"), "--server.ema-decay must be a number, got nan"),
@@ -68,10 +68,10 @@ def test_a_number_that_makes_no_sense(sfumato, digits: Path, tmp_path: Path, wor
     [
         (("--epsilon", -1), "epsilon must be > 0, got -1.0"),
         (("--epsilon", "nan"), "epsilon must be a number, got nan"),
-        (("--epsilon", 8, "--clipping", None), "a private run needs a --clipping"),
-        (("--epsilon", 8, "--cohort", 60, "--population", 50), "a batch of 60 examples cannot be drawn from 50"),
+        (("--epsilon", 8, "--clipping", None), "a private run needs clipping"),
+        (("--epsilon", 8, "--cohort", 60, "--population", 50), "60 units a round cannot be drawn from 50; lower --cohort.size"),
         (("--noise", 1, "--cohort", 60, "--population", 50), "cannot be drawn from 50"),
-        (("--noise", 1, "--cohort", 0), "--cohort must be a whole number >= 1, got 0"),
+        (("--noise", 1, "--cohort", 0), "--cohort.size must be a whole number >= 1, got 0"),
         (("--noise", 1, "--validation-share", 2), "--validation-share must be a share"),
         (("--noise", 1, "--test-share", -1), "--test-share must be a share"),
         (("--noise", 1, "--evaluate-every", 5), "--evaluate-every needs validation data"),
@@ -229,7 +229,7 @@ def test_a_checkpoint_of_another_plan_is_left_as_it_is(sfumato, digits: Path, co
     assert sfumato("dpsgd", "--data", digits, *RUN, "--seed", 1, "--out", run).code == 0
     before = contents(run)
     for words, named in (
-        (("--cohort", 30), "--cohort 10 → 30"),
+        (("--cohort", 30), "--cohort.size 10 → 30"),
         (("--model", "lenet300_100"), "another plan, model or data set"),
         (("--test-share", 0.5), "another plan, model or data set"),
         (("--clipping", "automatic"), "clipping flat → automatic"),

@@ -20,9 +20,9 @@ HUGE = "9" * 5000
         (("account", "--steps=1e-3"), "--steps must be a whole number, got 1e-3;"),
         (("account", "--steps", "1e400"), "--steps must be a whole number, got 1e400;"),
         (("account", "--steps", "1.5e0"), "--steps must be a whole number, got 1.5e0;"),
-        (("account", "--noise", "१.५.१"), "--noise must be a number, got १.५.१;"),
-        (("account", "--noise", "1e400"), "--noise must be >= 0 and finite, got inf"),
-        (("account", "--noise", "nan"), "--noise must be a number, got nan"),
+        (("account", "--noise-multiplier", "१.५.१"), "--noise-multiplier must be a number, got १.५.१;"),
+        (("account", "--noise-multiplier", "1e400"), "--noise-multiplier must be >= 0 and finite, got inf"),
+        (("account", "--noise-multiplier", "nan"), "--noise-multiplier must be a number, got nan"),
         (("extrapolate", "--populations", "3e6", "many"), "--populations must be a number, got many;"),
         (("account", "--event", "a\0b"), "is not text in UTF-8"),
         (("ledger", "show", "a\0b"), "is not text in UTF-8"),
@@ -47,7 +47,7 @@ def test_a_very_long_word_is_told_by_its_ends(sfumato, words):
 
 
 def test_of_an_option_that_is_given_twice_the_last_counts(sfumato):
-    words = ("account", "--noise", 1, "--noise", 2, "--json")
+    words = ("account", "--noise-multiplier", 1, "--noise-multiplier", 2, "--json")
     assert '"noise_multiplier": 2.0' in sfumato(*words).out
 
 
@@ -68,7 +68,7 @@ def test_of_an_option_that_is_given_twice_the_last_counts(sfumato):
 )
 def test_a_settings_file_that_is_none(sfumato, tmp_path: Path, name: str, content: bytes, named: str):
     (tmp_path / name).write_bytes(content)
-    line = sfumato("account", "--noise", 1, "--config", tmp_path / name).line
+    line = sfumato("account", "--noise-multiplier", 1, "--config", tmp_path / name).line
     assert line.startswith(str(tmp_path / name))
     assert named in line
 

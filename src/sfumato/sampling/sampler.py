@@ -75,10 +75,10 @@ class Sampler(ABC):
             if self.users_per_client > 1:
                 raise InputError(
                     f"{self.size} clients × {self.users_per_client} users = {self.units} users a round, but there are "
-                    f"{self.population}; lower size or users_per_client"
+                    f"{self.population}; lower cohort.size or cohort.users_per_client"
                 )
             raise InputError(
-                f"{self.size} units a round cannot be drawn from {self.population}; lower size to {self.population} "
+                f"{self.size} units a round cannot be drawn from {self.population}; lower cohort.size to {self.population} "
                 "or less"
             )
 

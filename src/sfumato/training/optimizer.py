@@ -92,7 +92,7 @@ class Optimizer:
         learning_rate: on the noisy mean, > 0; None for what the noise of all rounds allows.
         momentum: SGD's and RMSprop's momentum, the first beta of Adam's kin; in [0, 1).
         nesterov: Nesterov's momentum, for SGD.
-        weight_decay: >= 0.
+        weight_decay: added to the gradient times the weight, >= 0.
         schedule: "constant", or "cosine" down to zero at the last round.
         warm_up: rounds at the start in which the learning rate rises.
         ema_decay: release a moving average of the models with this decay, 0.9 for example; None releases the last.
