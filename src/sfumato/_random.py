@@ -26,9 +26,9 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | `augmentation` | round | seed: what is drawn while examples are read | `central.gradients` |
 | `witness` | round | the key of a step's word, in a loop of one's own | `central.custom_loop.contribution` |
 | `statistics` | round | seed: what the model draws for public inputs | `central.gradients` |
-| `public batch` | round | which rows' inputs a noisy mean is projected by | `central.labeldp_pro` |
-| `public draws` | round, place | seed: what is drawn for these inputs, and by the model | `central.labeldp_pro` |
-| `local` | round, slot | seed: a client's order and draws | `federated.contribution`, `federated.fedavg` |
+| `public batch` | round | which rows' inputs a noisy mean is projected by | `central.projection` |
+| `public draws` | round, place | seed: what is drawn for these inputs, and by the model | `central.projection` |
+| `local` | round, slot | seed: a client's order and draws | `federated.contribution`, `federated.contribution` |
 | `negatives` | round, slot | which public classes and examples a client gets | `federated.negatives` |
 | `initial head` | | seed: the first weights of a shared head | `training.fit` |
 | `supervised order` | which rows, epoch | the order of an epoch of plain training | `training.supervised` |
@@ -73,8 +73,8 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | `evaluation` | part | seed: what is drawn to measure synthetic records | `audit.ehr.evaluate` |
 | `initial model` | | seed: the first weights | `cli.sources`, `cli.models`, `cli.models` |
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.split` |
-| `glyphs` | `identities` | which characters are chosen, by a public seed | `data.glyphs` |
-| `glyphs` | character | seed: the images of a character, by a public seed | `data.glyphs` |
+| `glyphs` | `identities` | which characters are chosen, by a public seed | `data.drawn_glyphs` |
+| `glyphs` | character | seed: the images of a character, by a public seed | `data.drawn_glyphs` |
 
 What a run releases outside of a loop draws `within` a part that bears the release's own name, and a loop that is one
 phase of several `within` one that bears what it begins with. Words and normal numbers
