@@ -87,7 +87,8 @@ def test_a_command_says_in_one_line_what_it_needs(words: tuple[str, ...], told: 
 
 
 def test_a_name_of_training_says_what_it_needs() -> None:
-    shown = _alone(f"{_ALONE}\ntry:\n    from sfumato import DPSGD\nexcept ImportError as error:\n    print(error)")
+    asked = "from sfumato.training import RunOptions"
+    shown = _alone(f"{_ALONE}\ntry:\n    {asked}\nexcept ImportError as error:\n    print(error)")
     assert shown.stdout == "training needs PyTorch: pip install 'sfumato[train]'\n"
 
 
@@ -108,7 +109,8 @@ def loaded_by(code: str) -> str:
 
 def test_accounting_by_the_short_names_loads_no_torch():
     assert loaded_by("from sfumato import Gaussian, calibrate, guarantee; dir(__import__('sfumato'))") == "False\n"
-    assert loaded_by("from sfumato import DPSGD") == "True\n"
+    assert loaded_by("from sfumato import DPSGD; DPSGD(noise=1.0).private_sum(1000).event(10)") == "False\n"
+    assert loaded_by("from sfumato.training import RunOptions") == "True\n"
 
 
 def test_a_tallier_loads_no_torch():
@@ -119,7 +121,8 @@ def test_a_tallier_loads_no_torch():
 
 @pytest.mark.parametrize("name", sfumato.__all__)
 def test_a_short_name_is_the_thing_of_its_room(name):
-    rooms = [importlib.import_module(f"sfumato.{room}") for room in ("accounting", "central", "federated", "voting")]
+    names = ("accounting", "central", "federated", "ledger", "statement", "voting")
+    rooms = [importlib.import_module(f"sfumato.{room}") for room in names]
     meant = [room for room in rooms if name in room.__all__]
     assert len(meant) == 1, "two rooms have it: which one is meant?"
     assert getattr(sfumato, name) is getattr(meant[0], name)
