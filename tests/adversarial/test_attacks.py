@@ -63,7 +63,7 @@ def moved(plan: DPSGD, build: Callable[[], nn.Module], loss: Loss, batch: Batch)
     result = plan.fit(model, as_data(batch), loss=loss)
     after = torch.cat([parameter.detach().flatten() for parameter in result.model.parameters()])
     grown = math.exp(result.statement.epsilon)
-    return (before - after) * len(batch[1]) / plan.learning_rate, (grown + result.statement.delta) / (grown + 1)
+    return (before - after) * len(batch[1]) / plan.server.learning_rate, (grown + result.statement.delta) / (grown + 1)
 
 
 def successes(
@@ -307,7 +307,7 @@ def means(kind: str, change: str, there: bool, seed: int, folder: Path, patched:
             patch.setattr(first_look, "self_check", checked_once(setting, there))
             fit = KINDS[kind](setting, there, seed)
             try:
-                fit(out=folder, resume=bool(resume), server_optimizer=lambda parameters: Watched(parameters, lr=0.1))
+                fit(out=folder, resume=bool(resume), optimizer=lambda parameters: Watched(parameters, lr=0.1))
             except Seen as shown:
                 seen.append(shown.mean)
     return seen
@@ -372,7 +372,7 @@ def test_a_single_other_picture_of_many_users_is_seen(tmp_path):
         fit_plan(plan, network(Setting(), 8), records, out=tmp_path / "run", **options)
 
     with pytest.raises(Seen):
-        go(None, server_optimizer=lambda parameters: Watched(parameters, lr=0.1))
+        go(None, optimizer=lambda parameters: Watched(parameters, lr=0.1))
     for place in (0, 777, count // 2, count - 3):
         with pytest.raises(InputError, match="from another plan, model or data set"):
-            go(place, server_optimizer=lambda parameters: Watched(parameters, lr=0.1), resume=True)
+            go(place, optimizer=lambda parameters: Watched(parameters, lr=0.1), resume=True)
