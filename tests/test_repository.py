@@ -53,7 +53,7 @@ _LATE = (
     "from sfumato._lazy import lazily",
     "__getattr__, __dir__ = lazily(__name__)",
 )
-"""What a package does that imports what it re-exports when it is asked for, beside the imports that type checkers see."""
+"""What a package does that imports what it re-exports when it is asked for, beside imports for type checkers."""
 
 
 def _statements(package: Path) -> list[ast.stmt]:
