@@ -75,9 +75,13 @@ def test_what_other_libraries_train_on_is_refused_with_the_two_ways_there_are(pi
         PLAN.fit(Model(), pictures(40), test=given)
 
 
-@pytest.mark.parametrize("given", [PEOPLE, FRAME], ids=lambda given: type(given).__name__)
-def test_people_and_tables_are_no_single_examples(given):
-    told = rf"must be single examples \(ExampleDataset\), got {type(given).__name__}; data\.examples_from_"
+@pytest.mark.parametrize(
+    ("given", "remedy"),
+    [(PEOPLE, "examples_from_"), (FRAME, r"open_examples\(table, ")],
+    ids=["people", "table"],
+)
+def test_people_and_tables_are_no_single_examples(given, remedy):
+    told = rf"must be single examples \(ExampleDataset\), got {type(given).__name__}; data\.{remedy}"
     with pytest.raises(InputError, match=told):
         PLAN.fit(Model(), given)
 
