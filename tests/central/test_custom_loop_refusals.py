@@ -400,7 +400,10 @@ class Promising(Dataset):
         ({"data": Promising()}, r"the data set of 500 examples has none at one of the places .*IndexError"),
         ({"collate": 3}, "collate must be a function from a list of examples to a batch, got int"),
         ({"keep": [1]}, r"keep must name its objects, keep=\{'scheduler': scheduler\}, got list"),
-        ({"callbacks": [Callback]}, r"callbacks must be instances of .*Callback, got the class Callback"),
+        (
+            {"options": RunOptions(callbacks=[Callback])},
+            r"callbacks must be instances of .*Callback, got the class Callback",
+        ),
     ],
 )
 def test_what_has_the_wrong_kind_is_named_with_the_kind_that_it_should_have(given, told):
