@@ -20,7 +20,7 @@ from integrations.modules import Module, held_out, trainer
 from sfumato._check import InputError
 from sfumato.integrations import MLflow, PrivateModule, WandB
 from sfumato.integrations.loggers import Place
-from sfumato.training import Cadence
+from sfumato.training import RunOptions
 from slow import slow_but
 
 # A module that Lightning's Trainer drives is the loop of one's own: the same bits, checkpoints and statement.
@@ -244,7 +244,7 @@ class Failing(Module):
 )
 def test_a_run_that_is_torn_down_within_a_step_goes_on_to_the_same_bits(tmp_path, error, told):
     before = signal.getsignal(signal.SIGINT)
-    options = {"out": tmp_path / "run", "cadence": Cadence(checkpoint_every=2)}
+    options = {"out": tmp_path / "run", "options": RunOptions(checkpoint_every=2)}
     with pytest.raises(told):
         fit(Failing(error), options=options)
     assert signal.getsignal(signal.SIGINT) is before
@@ -269,8 +269,8 @@ def test_importing_sfumato_imports_no_lightning():
         {"overfit_batches": 2},
         {"min_epochs": 2},
         {"min_steps": 3},
-        {"examples.precision": "bf16-true"},
-        {"examples.precision": "64-true"},
+        {"precision": "bf16-true"},
+        {"precision": "64-true"},
     ],
 )
 def test_a_setting_that_the_guarantee_does_not_bear_is_refused_by_name(settings):
