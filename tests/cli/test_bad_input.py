@@ -172,8 +172,8 @@ def test_an_output_that_is_taken(sfumato, people: Path, finished: Path, small, c
         (("--rounds", 9), "rounds 3 → 9"),
         (("--embedding-dim", 9), "another plan, model or data set"),
         (("--test-share", 0.5), "another plan, model or data set"),
-        (("--noise", 0), "--noise 1.0 → 0.0"),
-        (("--epsilon", 2), "was started with --noise"),
+        (("--noise", 0), "--noise.noise-multiplier 1 → 0"),
+        (("--epsilon", 2), "was started with a noise multiplier (--noise)"),
     ],
 )
 def test_a_checkpoint_of_another_plan(sfumato, finished: Path, contents, tmp_path: Path, words, named):

@@ -151,16 +151,16 @@ def test_check_model_names_paths_and_cost(sfumato):
     assert told["parameters"] == 61706
     assert told["bytes_per_example"] > 4 * (6 * 28 * 28)
     assert told["micro_batch"] == max(1, min(4096, told["memory_budget"] // told["bytes_per_example"]))
-    half = json.loads(sfumato("check-model", "lenet5", "--json", "--examples.memory-budget", 10).out)
+    half = json.loads(sfumato("check-model", "lenet5", "--json", "--memory-budget", 10).out)
     assert half["micro_batch"] == (10 << 20) // half["bytes_per_example"]
     shown = sfumato("check-model", "bilstm", "--kind", "ids", "--shape", 20)
     assert "time steps" in shown.out
 
 
 def test_correlated_noise_is_explained_with_and_without_sampling_that_limits(sfumato):
-    words = ("--population", 600, "--epsilon", 8, "--steps", 4, "--cohort", 60, "--dry-run")
+    words = ("--population", 600, "--epsilon", 8, "--steps", 4, "--cohort.size", 60, "--dry-run")
     said = sfumato("dpsgd", *words, "--noise", "auto").out
-    assert "not tree, banded, blt, bisr: needs sampling that limits how often a unit takes part" in said
-    assert said.count("needs sampling") == 1
+    assert "not tree, banded, blt, bisr: noise that is correlated over the rounds needs a cohort that limits" in said
+    assert said.count("needs a cohort") == 1
     limited = " ".join(sfumato("dpsgd", *words, "--noise", "tree", "--cohort", "shuffled").out.split())
-    assert "covered is what one example contributes" in limited
+    assert "Covered is what one example contributes" in limited

@@ -69,7 +69,10 @@ def test_a_number_that_makes_no_sense(sfumato, digits: Path, tmp_path: Path, wor
         (("--epsilon", -1), "epsilon must be > 0, got -1.0"),
         (("--epsilon", "nan"), "epsilon must be a number, got nan"),
         (("--epsilon", 8, "--clipping", None), "a private run needs clipping"),
-        (("--epsilon", 8, "--cohort", 60, "--population", 50), "60 units a round cannot be drawn from 50; lower --cohort.size"),
+        (
+            ("--epsilon", 8, "--cohort", 60, "--population", 50),
+            "60 units a round cannot be drawn from 50; lower --cohort.size",
+        ),
         (("--noise", 1, "--cohort", 60, "--population", 50), "cannot be drawn from 50"),
         (("--noise", 1, "--cohort", 0), "--cohort.size must be a whole number >= 1, got 0"),
         (("--noise", 1, "--validation-share", 2), "--validation-share must be a share"),
@@ -213,7 +216,7 @@ def test_a_run_goes_on_under_its_own_epsilon_and_the_line_names_both(sfumato, di
     )
     for name, budget, told in (
         ("budget", ("--epsilon", 8), "--epsilon 8"),
-        ("noise", ("--noise", 1), "--noise"),
+        ("noise", ("--noise", 1), "a noise multiplier (--noise)"),
     ):
         run = tmp_path / name
         assert sfumato(*words, *budget, "--out", run).code == 0

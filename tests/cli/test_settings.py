@@ -38,7 +38,7 @@ def test_yaml_s_numbers_lists_and_none_arrive(sfumato, tmp_path: Path):
         ("rounds: 3.5", "rounds must be int, got 3.5"),
         ("rounds: {a: 1}", "rounds must be one value"),
         ("rounds: true", "rounds must be int, got True"),
-        ("client: {loss: hinge}", "client.loss must be"),
+        ("client: {loss: hinge}", "loss must be one of"),
         ("- a\n- b", "must hold names with values"),
         ("a: [1", "cannot be read"),
     ],

@@ -14,7 +14,7 @@ NOISE = ("--noise", 1)
     [
         (
             ("--cohort", 10, "--cohort.users-per-client", 2, *NOISE),
-            "lower --cohort or --cohort.users-per-client",
+            "lower --cohort.size or --cohort.users-per-client",
         ),
         (
             ("--cohort.users-per-client", 1, "--cohort", 2, *NOISE),
@@ -36,9 +36,9 @@ def test_fields_are_told_as_options(sfumato, people: Path, tmp_path: Path, monke
 
 def test_a_settings_file_is_told_by_its_own_names(sfumato, people: Path, tmp_path: Path):
     file = tmp_path / "plan.yaml"
-    file.write_text("clip_norms: 2\n")
+    file.write_text("roundz: 2\n")
     line = sfumato("fedemb", "--data", people, "--config", file).line
-    assert "there is no option clip_norms (did you mean clip_norm?)" in line
+    assert "there is no option roundz (did you mean rounds?)" in line
 
 
 @pytest.mark.parametrize("name", ["--dash", "-dash"])

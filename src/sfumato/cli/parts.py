@@ -10,7 +10,7 @@ and fields that a run fills in (`metadata={"planned": True}`) are no options.
 import dataclasses
 import re
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
@@ -171,6 +171,7 @@ def read_options(kind: Any, words: Sequence[str] = ()) -> Options:
     """
     found = Options(kind)
     _read(kind, "", _given(words), found)
+    _refuse_both(words, found)
     return found
 
 
@@ -278,12 +279,31 @@ def _maker(make: Callable[..., Any], fixed: Mapping[str, Any], path: str) -> Cal
 
 def _given(words: Sequence[str]) -> dict[str, str]:
     """The last value that the words give to each option that has one."""
-    given: dict[str, str] = {}
+    return dict(_pairs(words))
+
+
+def _pairs(words: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Options and the values that the words give to them, in their order."""
     for word, following in zip(words, [*words[1:], "--"]):
         flag, equals, value = word.partition("=")
         if flag.startswith("--") and (equals or not following.startswith("--")):
-            given[flag[2:].replace("-", "_")] = value if equals else following
-    return given
+            yield flag[2:].replace("-", "_"), value if equals else following
+
+
+def _refuse_both(words: Sequence[str], options: Options) -> None:
+    """Refuse a number and a word for one part: the last counts, and the number would be lost in silence."""
+    earlier: dict[str, str] = {}
+    for name, value in _pairs(words):
+        if (part := options.parts.get(name)) is None:
+            continue
+        first = earlier.setdefault(name, value)
+        named = [each in part.kinds.kinds for each in (first, value)]
+        if named[0] != named[1]:
+            word, number = (first, value) if named[0] else (value, first)
+            fields = [each.name for each in dataclasses.fields(part.kinds.kinds[word]) if each.init]
+            flag = flag_of(name)
+            more = f" {flag}.{fields[0].replace('_', '-')} {number}" if fields else ""
+            raise InputError(f"{flag} is given as {first} and as {value}; give {flag} {word}{more}, or one of the two")
 
 
 def _read(kind: Any, prefix: str, given: Mapping[str, str], found: Options, default: Any = None) -> None:

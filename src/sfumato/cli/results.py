@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato._check import InputError
 from sfumato._files import read_json
+from sfumato._parts import flat
 from sfumato.cli.console import Answer, Table, leads
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ def dry_run(plan: Any, statement: Statement, done: str, *, above: Iterable[str |
         above: lines for people before those of the plan.
         more: for --json.
     """
-    rows = [[name, _setting(value)] for name, value in plan.to_json().items() if value is not None]
+    rows = [[name, _setting(value)] for name, value in flat(plan.to_json()) if value is not None]
     end = f"\nat its end the run would state:\n\n{statement.text()}\n\ndry run: {done}"
     data = {"plan": plan.to_json(), "statement": statement.to_json(), **more}
     return Answer(data, [*above, Table(["setting", "value"], rows), end])

@@ -27,7 +27,7 @@ def spoken(message: str, names: Collection[str]) -> str:
 
     Args:
         message: as the library says it.
-        names: of the command's fields; those of one word are words, but behind "give".
+        names: of the command's fields; those of one word are words, but behind "give" and before a value.
     """
     long = sorted((name for name in names if "_" in name or "." in name), key=len, reverse=True)
     short = "|".join(re.escape(name) for name in names if name not in long)
@@ -36,6 +36,7 @@ def spoken(message: str, names: Collection[str]) -> str:
         message = asked.sub(
             lambda match: "give " + " and ".join(f"--{name}" for name in match.groups() if name), message
         )
+        message = re.sub(rf"(?<![\w./\\'\"=-])({short})=(?=\w)", r"--\1 ", message)
     if not long:
         return message
     before, after = r"(?<![\w./\\'\"=-])(?<!\w\()", r"(?:(=)(?=[\w\"'-])|(?![\w./\\'\"=-])|(?=\.(?:\s|$)))"

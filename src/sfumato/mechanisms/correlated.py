@@ -158,7 +158,7 @@ class Correlated(Mechanism):
         Raises:
             InputError: the sampler does not limit how often a unit takes part, or there is no such strategy.
         """
-        limits = limits_of(self, sampler, rounds)
+        limits = limits_of(sampler, rounds)
         return replace(self, rounds=rounds, **self.decided(self.strategy_for(limits)))
 
     @property
@@ -234,7 +234,7 @@ class Correlated(Mechanism):
             )
         if isinstance(sampler, CyclicPoisson):
             return self._amplified(moved, sampler, rounds)
-        limits = limits_of(self, sampler, rounds)
+        limits = limits_of(sampler, rounds)
         event = self.matrix.event(self.multiplier / moved, limits)
         if isinstance(event, TreeAggregation) and event.restart_every and isinstance(sampler, Shuffled):
             epochs, rest = divmod(event.restart_every, sampler.steps_per_epoch)
@@ -269,7 +269,7 @@ class Correlated(Mechanism):
         return in_words(self.matrix)
 
 
-def limits_of(noise: Correlated, sampler: Sampler, rounds: int) -> Participation:
+def limits_of(sampler: Sampler, rounds: int) -> Participation:
     """What one unit may do, as a strategy is judged by it.
 
     Raises:
@@ -278,8 +278,8 @@ def limits_of(noise: Correlated, sampler: Sampler, rounds: int) -> Participation
     limits = sampler.participation(rounds)
     if limits is None:
         raise InputError(
-            f"noise that is correlated over the rounds ({type(noise).__name__}) needs a cohort that limits how often a "
-            f"unit takes part, got {sampler.describe()}; use cohort=min_separation or shuffled, or noise=gaussian"
+            "noise that is correlated over the rounds needs a cohort that limits how often a unit takes part, got "
+            f"{sampler.describe()}; use cohort=min_separation or shuffled, or noise=gaussian"
         )
     if isinstance(sampler, CyclicPoisson):  # a turn is over before the next one: one column counts
         return Participation(rounds=rounds, max_participations=1)
@@ -374,7 +374,7 @@ class Banded(_Optimised):
     def planned(self, sampler: Sampler, rounds: int) -> Self:
         """With a band for each part of a cyclic sampler, where nothing else was chosen."""
         if isinstance(sampler, CyclicPoisson) and self.bands is None:
-            limits = limits_of(self, sampler, rounds)
+            limits = limits_of(sampler, rounds)
             made = replace(self, bands=sampler.turns).strategy_for(limits)
             return replace(self, rounds=rounds, **self.decided(made))
         return super().planned(sampler, rounds)
