@@ -193,14 +193,14 @@ CORRELATED = ["dpsgd+tree", "fedavg+banded", "fedemb+blt", "fedsgd+bisr", "fedav
 """Runs whose rounds share noise, or limit who takes part: an algorithm of the registry and more fields of its plan."""
 
 _STATEFUL: dict[str, dict[str, Any]] = {
-    "averaged": {"clipping": "adaptive", "adaptive_clip_count_noise": 1.0, "ema_decay": 0.9},
+    "averaged": {"clipping": "adaptive", "clipping.count_noise": 1.0, "server.ema_decay": 0.9},
     "scheduled": {
         "clipping": "adaptive",
-        "adaptive_clip_count_noise": 1.5,
-        "momentum": 0.9,
-        "schedule": "cosine",
-        "warm_up": 2,
-        "ema_decay": 0.9,
+        "clipping.count_noise": 1.5,
+        "server.momentum": 0.9,
+        "server.schedule": "cosine",
+        "server.warm_up": 2,
+        "server.ema_decay": 0.9,
     },
 }
 STATEFUL = ["fedemb+averaged", "dpsgd+scheduled"]

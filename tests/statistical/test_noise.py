@@ -208,7 +208,7 @@ def ledger_of(folder) -> list[dict]:
         {},
         {"clipping": "per_layer"},
         {"clipping": "automatic"},
-        {"clipping": "adaptive", "adaptive_clip_count_noise": 1.0},
+        {"clipping": "adaptive", "clipping.count_noise": 1.0},
     ],
     ids=str,
 )
