@@ -296,7 +296,7 @@ def _refuse_both(words: Sequence[str], options: Options) -> None:
     for name, value in _pairs(words):
         if (part := options.parts.get(name)) is None:
             continue
-        first = earlier.setdefault(name, value)
+        first, earlier[name] = earlier.get(name, value), value
         named = [each in part.kinds.kinds for each in (first, value)]
         if named[0] != named[1]:
             word, number = (first, value) if named[0] else (value, first)

@@ -78,8 +78,8 @@ class Sampler(ABC):
                     f"{self.population}; lower cohort.size or cohort.users_per_client"
                 )
             raise InputError(
-                f"{self.size} units a round cannot be drawn from {self.population}; lower cohort.size to {self.population} "
-                "or less"
+                f"{self.size} units a round cannot be drawn from {self.population}; lower cohort.size to "
+                f"{self.population} or less"
             )
 
     @property
