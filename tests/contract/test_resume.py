@@ -77,7 +77,7 @@ def test_killed_and_resumed_with_its_own_key_it_repeats_its_noise_and_forgets_th
 
 def test_the_micro_batch_of_a_run_is_kept_for_its_resumption(killed):
     saved = checkpoint.load(killed / "dpsgd" / "checkpoint")
-    assert saved.state["contribution"]["micro_batch"] == SPECIMENS["dpsgd"].fields["micro_batch"]
+    assert saved.state["contribution"]["micro_batch"] == SPECIMENS["dpsgd"].fields["examples.micro_batch"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
