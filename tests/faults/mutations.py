@@ -8,7 +8,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 
@@ -17,7 +16,6 @@ from sfumato import data
 from sfumato._check import InputError
 from sfumato.cli.compare import read_source
 from sfumato.data import examples_from_arrays, from_arrays, write_examples, write_store
-from sfumato.data.readers import tars as tar_index
 from sfumato.data.store.seal import index_digest, write_facts
 from sfumato.ledger import Budget, Ledger, entries
 from sfumato.report.run_record import read_run
@@ -325,33 +323,14 @@ def _shard(folder: Path) -> list[Path]:
     return sorted((folder / "shards").glob("*.tar"))
 
 
-def _indexed_shard(folder: Path) -> list[Path]:
-    paths = _shard(folder)
-    for path in paths:
-        with mock.patch.object(tar_index, "_KEPT", 1):
-            tar_index.index_tar(path)
-    return [path.parent / f".{path.name}.index" for path in paths]
-
-
 def _samples(folder: Path) -> None:
     people = data.open_users(folder / "shards", user="json.person", input="npy", label="cls")
     _all_users(people)
     data.open_examples(folder / "shards", input=("npy", "json.x"))
 
 
-def _samples_by_index(folder: Path) -> None:
-    """Whatever happened to what is kept, the members are those of the tar."""
-    for path in sorted((folder / "shards").glob("*.tar")):
-        with mock.patch.object(tar_index, "_made", side_effect=InputError("it is made again")):
-            found = tar_index.index_tar(path)
-        with tarfile.open(path) as tar:
-            places = [(info.offset_data, info.size) for info in tar]
-        assert list(zip(found.offset.tolist(), found.size.tolist(), strict=True)) == places
-
-
 READERS |= {
     "tar shards": Reader(_shard, _samples),
-    "index of a tar": Reader(_indexed_shard, _samples_by_index),
     "store": Reader(_store, _opened_store),
     "store, sealed again": Reader(_arrow_alone, _store_sealed_again),
     "store of examples": Reader(_store_of_examples, lambda folder: list(data.open_examples(folder / "s").batches(7))),
