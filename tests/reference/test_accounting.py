@@ -126,7 +126,7 @@ def test_zcdp_conversions() -> None:
 # A figure from a pessimistic grid is an upper bound: it may lie above our interval by its own coarseness, never
 # below.
 
-AUTHORS = {"noise.noise_multiplier": 0.62, "rounds": 200, "cohort.size": 32, "cohort.users_per_client": 8}
+AUTHORS = {"noise_multiplier": 0.62, "rounds": 200, "clients_per_round": 32, "users_per_client": 8}
 
 
 def interval(event, delta: float, adjacency="add_remove") -> tuple[float, float]:
