@@ -59,7 +59,8 @@ def test_accounting_runs_without_it(words: tuple[str, ...]) -> None:
 @pytest.mark.slow
 def test_a_ledger_is_verified_and_compared_without_it(tmp_path: Path) -> None:
     write = f"""{_ALONE}
-from sfumato import Gaussian, accounting as acc
+from sfumato import Gaussian
+from sfumato.ledger import Ledger
 with Ledger.open(sys.argv[1]) as ledger:
     ledger.append(Gaussian(noise_multiplier=2.0), phase="a", round=1)
 """
@@ -70,8 +71,8 @@ with Ledger.open(sys.argv[1]) as ledger:
 
 _TOLD = [
     (("dpsgd", "--epsilon", "2"), "training needs PyTorch: pip install 'sfumato[train]'"),
-    (("fedemb", "--help"), "training needs PyTorch: pip install 'sfumato[train]'"),
-    (("embed", "run", "data"), "pip install 'sfumato[train]'"),
+    (("fedemb", "--epsilon", "2"), "training needs PyTorch: pip install 'sfumato[train]'"),
+    (("embed", "run", "data", "--out", "made"), "pip install 'sfumato[train]'"),
     (("data", "pack", "a", "b"), "pip install 'sfumato[train]'"),
     (("report", "x"), "which comes with training: pip install 'sfumato[train]'"),
     (("account", *_RUN, "--plot", "x.svg"), "this needs matplotlib, which comes with training"),

@@ -182,7 +182,7 @@ def test_a_plan_that_makes_no_sense_is_refused_in_one_line(changes, named):
 
 
 def test_data_that_cannot_be_trained_on_are_refused(network, pictures):
-    with pytest.raises(InputError, match="lower size to 20"):
+    with pytest.raises(InputError, match=r"lower cohort\.size to 20"):
         PLAN.replace(cohort=100).fit(network(), pictures(20))
     with pytest.raises(InputError, match="has 1 examples"):
         PLAN.fit(network(), pictures(1))

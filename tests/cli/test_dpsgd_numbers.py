@@ -90,8 +90,8 @@ def test_whole_numbers_in_arrays_are_counts_where_the_task_is(sfumato, tmp_path:
 @pytest.mark.parametrize(
     ("task", "schema", "message"),
     [
-        ("classes", "rent", "task=classes needs class numbers as targets, got float32"),
-        ("own", "rent", "task=own needs a loss"),
+        ("classes", "rent", "--task classes needs class numbers as targets, got float32"),
+        ("own", "rent", "--task own needs a loss"),
         ("ranks", "rent", "task"),
     ],
 )

@@ -81,7 +81,7 @@ def test_a_run_s_folder_is_shown_under_its_own_statement(sfumato, finished: Path
 
 def test_a_released_run_has_an_identity_of_its_own(sfumato, people: Path, small, tmp_path: Path):
     for name in ("a", "b"):
-        words = ("fedemb", "--data", people, *small, "--noise-multiplier", 1, "--out", tmp_path / name)
+        words = ("fedemb", "--data", people, *small, "--noise", 1, "--out", tmp_path / name)
         assert sfumato(*words).code == 0
     paths = [tmp_path / name / "ledger.jsonl" for name in ("a", "b")]
     entries = [[json.loads(line) for line in path.read_text().splitlines()] for path in paths]

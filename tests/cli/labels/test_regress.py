@@ -99,7 +99,7 @@ def test_a_dry_run_states_and_writes_nothing(sfumato, films, tmp_path):
         (("--model", "lenet5"), "lenet5"),
         (("--model-options", "offset=3", "classes=5"), "offset=3 is for values"),
         (("--normalisation", "layer"), "--normalisation is for other models"),
-        (("--unbiased", "--loss", "absolute"), "unbiased numbers are for loss=squared"),
+        (("--unbiased", "--loss", "absolute"), "unbiased numbers are for --loss squared"),
         (("--data", "nowhere.csv"), "there is no file nowhere.csv"),
         (("--label", "rating", "--input", "movieId"), "reads ratings, the numbers of an item and a user"),
     ],

@@ -12,7 +12,7 @@ from sfumato import accounting as acc
 from sfumato import models
 
 WORDS = {"the", "sea", "is", "calm"}
-BRIEF = ("--rounds", 3, "--cohort", 10, "--client.learning-rate", 1, "--client.momentum", 0, "--delta", 1e-4)
+BRIEF = ("--rounds", 3, "--cohort.size", 10, "--client.learning-rate", 1, "--client.momentum", 0, "--delta", 1e-4)
 TINY = ("--model", "lstm", "--model-options", "hidden=6", "layers=1", "embedding_dim=4", "--length", 6)
 
 

@@ -89,7 +89,7 @@ def test_a_dry_run_promises_what_the_vote_would_and_writes_nothing(sfumato, file
 def test_a_dry_run_refuses_what_the_vote_would(sfumato, files):
     words = ("vote", "knn", *_data(files), *KNN, "--dry-run")
     assert "50 queries were asked for" in sfumato(*words, "--queries", 50).line
-    assert "fewer than neighbours=10" in sfumato(*words, "--neighbours", 10).line
+    assert "fewer than --neighbours 10" in sfumato(*words, "--neighbours", 10).line
 
 
 def test_json_is_one_object_on_stdout(sfumato, files, tmp_path):
@@ -200,7 +200,7 @@ def test_an_agent_that_knows_one_class_is_told(sfumato, files, tmp_path):
     ("words", "told"),
     [
         (("--queries", 41), "the public pool has 40 examples, and 41 queries were asked for"),
-        (("--neighbours", 10), "has 9 records, fewer than neighbours=10 (and 7 more agents have too few)"),
+        (("--neighbours", 10), "has 9 records, fewer than --neighbours 10 (and 7 more agents have too few)"),
         (("--neighbours", 0), "neighbours must be a whole number >= 1, got 0"),
         (("--epsilon", 3), "or --noise-std, not both"),
         (("--talliers", 2), "talliers must be an odd number of at least 3, got 2"),
