@@ -217,7 +217,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         summary="train a model of public inputs whose labels are private (label DP)",
         about="Randomise private labels of public inputs, each once, and train on the reports (LP-MST): the labels of "
         "a first part of the rows by what is known before, those of the next part by what the model says of them.",
-        example="sfumato labeldp train --data glyphs --epsilon 2 --dry-run",
+        example="sfumato labeldp train --data glyphs --epsilon 2 --shuffle --dry-run",
         matters=(*_LABELS, "stages"),
         command="labeldp train",
     ),

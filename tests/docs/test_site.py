@@ -1,7 +1,8 @@
-"""The site builds without a warning, loads nothing from elsewhere, and its command pages are the commands' own help."""
+"""The site builds without a warning, loads nothing from elsewhere, and has the pages that it makes itself."""
 
+import dataclasses
 import html.parser
-import importlib
+import importlib.util
 import json
 import os
 import re
@@ -11,10 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from sfumato.algorithms import ALGORITHMS
+from sfumato.cli.commands import COMMANDS
+
 pytest.importorskip("mkdocs", reason="needs the docs extra")
 
 ROOT = Path(__file__).resolve().parents[2]
-_MODULES = sorted(path.stem for path in (ROOT / "docs" / "reference" / "api").glob("*.md"))
+_spec = importlib.util.spec_from_file_location("pages", ROOT / "docs" / "pages.py")
+pages = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(pages)
+_MODULES = [Path(name).stem for name in pages.package_pages()]
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +104,33 @@ def test_every_tutorial_gives_its_notebook(site: Path):
         assert json.loads((site / "tutorials" / name).read_text(encoding="utf-8"))["cells"]
 
 
-@pytest.mark.parametrize("script", ["make_command_pages.py", "make_reference_pages.py"])
-def test_the_pages_that_a_script_makes_are_as_it_makes_them(script: str):
-    done = subprocess.run([sys.executable, str(ROOT / "docs" / script), "--check"], capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
+@pytest.mark.slow
+def test_every_command_has_a_page_with_its_help_and_a_place_in_the_navigation(site: Path):
+    index = (site / "reference" / "commands" / "index.html").read_text(encoding="utf-8")
+    for name in COMMANDS:
+        file = f"{name.replace(' ', '-')}.html"
+        page = html.unescape((site / "reference" / "commands" / file).read_text(encoding="utf-8"))
+        assert pages.help_text(name, "--help") in page
+        assert pages.help_text(name, "--help-all") in page
+        assert len(re.findall(f'href="{file}"', index)) >= 2  # navigation and table
+
+
+def test_a_command_of_the_registry_has_its_page(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(ALGORITHMS, "toy", dataclasses.replace(ALGORITHMS["labeldp_pro"], command="labeldp toy"))
+    monkeypatch.setitem(COMMANDS, "labeldp toy", dataclasses.replace(COMMANDS["labeldp pro"], summary="try it"))
+    page = pages.command_page("labeldp toy")
+    assert page.startswith("# sfumato labeldp toy\n\nTry it.\n")
+    assert f"$ {COMMANDS['labeldp toy'].example}" in page
+    assert "[`dpsgd`](dpsgd.md)" in page  # the same records
+    assert "[`labeldp randomize`](labeldp-randomize.md)" in page  # the same group
+    assert "(../../how-to/label-privacy.md)" in pages.command_page("labeldp pro")  # a guide that uses it
+    assert "| [`labeldp toy`](labeldp-toy.md) | try it |" in pages.command_index()
+    assert "reference/commands/labeldp-toy.md" in list(pages.generated())
+
+
+def test_a_group_s_own_command_is_not_one_of_those_in_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pages, "DOCS", tmp_path)
+    (tmp_path / "how-to").mkdir()
+    (tmp_path / "how-to" / "trees.md").write_text("# Trees\n\n`sfumato account tree --steps 3`\n")
+    assert "[Trees](../../how-to/trees.md)" in pages.command_page("account tree")
+    assert "trees.md" not in pages.command_page("account")

@@ -115,7 +115,7 @@ COMMANDS = {
         function="search",
         options="SearchOptions",
         summary="embeddings and somebody to look for → whose are most alike",
-        example="sfumato search embeddings.parquet --user U+0416 --neighbours 3",
+        example="sfumato search embeddings.parquet --user U+0481 --neighbours 3",
         matters=("query", "user", "run", "neighbours", "itself", "column", "out"),
     ),
     "personalise": Command(
