@@ -22,7 +22,7 @@ from safetensors.torch import load_file
 from torch import nn
 
 from sfumato._files import read_json, write_atomic
-from sfumato.federated.tasks.verification import nearest_pictures
+from sfumato.federated.tasks import nearest_pictures
 from sfumato.metrics import similarity_histogram
 from sfumato.report.plots import save
 

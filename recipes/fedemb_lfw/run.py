@@ -25,7 +25,7 @@ from sfumato import accounting as acc
 from sfumato._files import read_json, write_json
 from sfumato.data import UserDataset
 from sfumato.federated import Centralized, FedAvg, FedEmb, FederatedPlan, Verification
-from sfumato.federated.tasks.verification import embed
+from sfumato.federated.tasks import embed
 from sfumato.metrics import pair_accuracy, recall_at_far
 from sfumato.training import RunOptions
 

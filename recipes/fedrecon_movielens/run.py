@@ -27,8 +27,7 @@ from sfumato.accounting.extrapolation import extrapolate
 from sfumato.data import Split, UserDataset, open_users, split_users
 from sfumato.data.readers.ratings import with_user_column
 from sfumato.federated import Centralized, FedAvg, FedRecon
-from sfumato.federated.tasks.outputs import Values
-from sfumato.federated.tasks.personalised import Personalised
+from sfumato.federated.tasks import Personalised, Values
 from sfumato.models import recommender
 from sfumato.report.plots import COLOURS, save
 from sfumato.training import RunOptions

@@ -23,8 +23,8 @@ from sfumato.central import DPSGD
 from sfumato.central.gradients import GradientSum
 from sfumato.federated import FedAvg
 from sfumato.guard.placeholders import placeholder
-from sfumato.training import Callback, RunOptions, Trainable, behaviour
-from sfumato.training.behaviour import ROWS, behaviour_of, refuse_other
+from sfumato.training import Callback, RunOptions, Trainable, contribution
+from sfumato.training.contribution import ROWS, behaviour_of, refuse_other
 
 # A run does not go on as another one under the same noise: what differs may have the same name and the same shapes.
 
@@ -241,7 +241,7 @@ def test_draws_of_a_gpu_are_seen_too(monkeypatch):
         return weight * 2.0
 
     for draws in (1, 0):
-        assert behaviour._measured(lambda: losses(draws), [weight], torch.device("cuda", 0))[1] == bool(draws)  # noqa: B023
+        assert contribution._measured(lambda: losses(draws), [weight], torch.device("cuda", 0))[1] == bool(draws)  # noqa: B023
     assert drawn == [0]
 
 

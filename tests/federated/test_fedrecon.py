@@ -14,8 +14,7 @@ from sfumato._check import InputError
 from sfumato.data import UserDataset, from_arrays
 from sfumato.federated import FedAvg, FedEmb, FedRecon
 from sfumato.federated.client import Phase, Reconstruction
-from sfumato.federated.tasks.outputs import Values
-from sfumato.federated.tasks.personalised import Personalised
+from sfumato.federated.tasks import Personalised, Values
 from sfumato.statement.sentences import say
 from slow import one_in
 

@@ -23,9 +23,16 @@ from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD
 from sfumato.federated.batched import BatchedTrainer
 from sfumato.federated.client import ClientData, ClientTrainer
 from sfumato.federated.losses import LOSSES, NextTokenLoss
-from sfumato.federated.tasks.by_loss import task_of
-from sfumato.federated.tasks.outputs import Classes, NextToken, OutputTask, Values
-from sfumato.federated.tasks.verification import embed, evaluate, nearest_pictures
+from sfumato.federated.tasks import (
+    Classes,
+    NextToken,
+    OutputTask,
+    Values,
+    embed,
+    evaluate,
+    nearest_pictures,
+    task_of,
+)
 from sfumato.sampling import Cohort
 from sfumato.training import RoundContext, Trainable
 

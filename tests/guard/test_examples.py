@@ -10,7 +10,7 @@ from torch.nn import functional as F
 
 from sfumato._check import InputError
 from sfumato.guard.examples import self_check
-from sfumato.guard.fresh import histories
+from sfumato.guard.guard import histories
 from sfumato.guard.trial import on_processor, other_device
 
 # What the check at the start lets pass, and what it refuses by name.

@@ -19,7 +19,7 @@ from sfumato.central.custom_loop.dataset import MapRows, _Reads
 from sfumato.federated import FedSGD
 from sfumato.federated.client import ClientTrainer
 from sfumato.federated.clients import Clients
-from sfumato.guard import Subject, fresh, guard, try_out
+from sfumato.guard import Subject, guard, try_out
 from sfumato.guard.examples import Examples
 from sfumato.training import Trainable
 from sfumato.training.frozen_features import _Frozen
@@ -173,7 +173,7 @@ def test_without_fresh_processes_placeholders_come_first_and_two_orders_run_here
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a GPU: what the first call keeps is of a placeholder; a memory that moves on is still found."""
-    monkeypatch.setattr(fresh, "can_fork", lambda: False)
+    monkeypatch.setattr(guard, "can_fork", lambda: False)
     found = try_out(SUBJECTS[name][1](False), UNITS)
     assert not found.fresh
     assert found.refusal is None
@@ -228,20 +228,20 @@ def _children() -> set[str]:
     return {child for task in Path("/proc/self/task").iterdir() for child in (task / "children").read_text().split()}
 
 
-@pytest.mark.skipif(not fresh.can_fork(), reason="needs Linux and no GPU in use")
+@pytest.mark.skipif(not guard.can_fork(), reason="needs Linux and no GPU in use")
 def test_no_process_and_no_file_is_left_behind(tmp_path: Path) -> None:
     kept = tmp_path / "first.pt"
 
     def work() -> float:
-        fresh.at(int(not kept.exists()))
+        guard.at(int(not kept.exists()))
         kept.write_text("1")
         return float(kept.read_text())
 
     before, children = set(os.listdir(tmp_path)), _children()
-    seen = fresh.watched([work, work], at_once=False)
+    seen = guard.watched([work, work], at_once=False)
     assert seen is not None
-    assert fresh.shared_files(seen) == []
-    assert fresh.without_files([work], [str(kept)]) == [1.0]
+    assert guard.shared_files(seen) == []
+    assert guard.without_files([work], [str(kept)]) == [1.0]
     assert set(os.listdir(tmp_path)) - before == {"first.pt"}
     assert _children() <= children
 
@@ -250,5 +250,5 @@ def test_work_that_fails_is_no_result() -> None:
     def fails() -> float:
         raise RuntimeError("in the user's code")
 
-    assert fresh.histories([fails]) is None
-    assert fresh.histories([lambda: 1.0]) == [1.0]
+    assert guard.histories([fails]) is None
+    assert guard.histories([lambda: 1.0]) == [1.0]

@@ -47,8 +47,7 @@ from sfumato.models import refuse_no_values
 from sfumato.models.check import failing_layer
 from sfumato.per_example import Recording, covered
 from sfumato.training import Trainable
-from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of
-from sfumato.training.public_inputs import refuse_private_as_public
+from sfumato.training.contribution import ROWS, Behaviour, behaviour_of, refuse_private_as_public
 
 
 def call(model: nn.Module, inputs: Sequence[Tensor], names: Sequence[str]) -> Any:

@@ -40,10 +40,8 @@ from sfumato._random import RandomSource
 from sfumato._types import Stated
 from sfumato.clipping import ClippedSum
 from sfumato.guard import Coupled, Recheck, SelfCheck, due
-from sfumato.guard.draws import SameNoise, seed_dropout
-from sfumato.guard.fresh import histories
-from sfumato.guard.guard import equal
-from sfumato.guard.trial import SINGLE
+from sfumato.guard.guard import equal, histories
+from sfumato.guard.trial import SINGLE, SameNoise, seed_dropout
 from sfumato.models import add_statistics_gradient
 from sfumato.per_example import Recording, covered
 from sfumato.per_example.workspace import out_of_memory

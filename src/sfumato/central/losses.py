@@ -32,8 +32,8 @@ from torch.nn.modules.loss import _Loss
 from torch.utils._pytree import tree_leaves
 
 from sfumato._check import InputError
-from sfumato._closures import held_by
 from sfumato.data import ExampleDataset
+from sfumato.guard.state import held_by
 
 # The digest of one value, as examples and losses hold them.
 

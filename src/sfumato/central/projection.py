@@ -16,7 +16,7 @@ from sfumato._random import RandomSource
 from sfumato.central.examples import ExampleContribution, spread, tensors
 from sfumato.central.losses import logits_of
 from sfumato.clipping import ClippedSum
-from sfumato.guard.draws import seed_dropout
+from sfumato.guard.trial import seed_dropout
 from sfumato.per_example import Recording
 from sfumato.sampling.independent import subset
 from sfumato.training.contribution import RoundContext

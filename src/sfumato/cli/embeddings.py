@@ -332,7 +332,7 @@ def embed(options: EmbedOptions) -> Answer:
 
 def _tables(model: nn.Module, records: UserDataset, options: EmbedOptions, progress: Any) -> Iterator[pa.Table]:
     """Row groups of the file, one after the other."""
-    from sfumato.federated.tasks.verification import embed as embeddings
+    from sfumato.federated.tasks import embed as embeddings
 
     waiting: list[pa.Table] = []
     rows = done = 0

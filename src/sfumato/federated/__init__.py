@@ -17,9 +17,7 @@ if TYPE_CHECKING:
         SharedHead,
     )
     from sfumato.federated.losses import ArcFace, ClassLoss, CosFace, Cosine, NextTokenLoss, Softmax, SquaredLoss
-    from sfumato.federated.tasks.outputs import NextToken
-    from sfumato.federated.tasks.personalised import Personalised
-    from sfumato.federated.tasks.verification import Verification
+    from sfumato.federated.tasks import NextToken, Personalised, Verification
     from sfumato.federated.vocabulary import PrivateVocabulary
 
 __all__ = [

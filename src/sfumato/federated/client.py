@@ -22,7 +22,7 @@ from sfumato._random import mixed_bits
 from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.local_training import Client, Phase, Reconstruction, Records
 from sfumato.federated.losses import Means, glorot_head
-from sfumato.guard.draws import seed_dropout
+from sfumato.guard.trial import seed_dropout
 from sfumato.sampling import Cohort
 from sfumato.training.trainable import Trainable
 

@@ -26,15 +26,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sfumato._torch import full_precision
 from sfumato.data import UserDataset
 from sfumato.federated.batched import OTHER_ROWS, BatchedTrainer, row_tables_of
 from sfumato.federated.client import ClientData, ClientTrainer, gather
 from sfumato.federated.local_training import Client
 from sfumato.guard import Coupled
-from sfumato.guard.fresh import at
+from sfumato.guard.guard import at
 from sfumato.guard.placeholders import placeholder_rows
 from sfumato.guard.trial import Tolerance
-from sfumato.per_example.full_precision import full_precision
 from sfumato.sampling import Cohort
 
 _ROUND_OFF = 1e-4  # of the length of a delta

@@ -27,16 +27,20 @@ from sfumato.federated.losses import OutputLoss, glorot_head
 from sfumato.federated.negatives import PublicNegatives, rows_of
 from sfumato.federated.slots import Places, places_for, present
 from sfumato.guard import Coupled, due, refuse_memory, try_out
-from sfumato.guard.draws import draws_random
-from sfumato.guard.fresh import histories
-from sfumato.guard.guard import equal
+from sfumato.guard.guard import equal, histories
 from sfumato.guard.placeholders import placeholder
+from sfumato.guard.trial import draws_random
 from sfumato.models import refuse_batch_norm, refuse_no_values
 from sfumato.models.check import tried_on
 from sfumato.sampling import Cohort
-from sfumato.training.behaviour import ROWS, Behaviour, behaviour_of
-from sfumato.training.contribution import Contribution, RoundContext
-from sfumato.training.public_inputs import refuse_private_as_public
+from sfumato.training.contribution import (
+    ROWS,
+    Behaviour,
+    Contribution,
+    RoundContext,
+    behaviour_of,
+    refuse_private_as_public,
+)
 from sfumato.training.trainable import Trainable, copied
 
 T = TypeVar("T")

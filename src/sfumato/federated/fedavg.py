@@ -105,7 +105,7 @@ class FederatedPlan(Plan):
 
     def default_task(self) -> Task:
         """Recall at a false accept rate, or the measure of what the model gives itself."""
-        from sfumato.federated.tasks.by_loss import task_of
+        from sfumato.federated.tasks import task_of
 
         return task_of(self.loss)
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from sfumato.data import UserDataset
     from sfumato.federated.serving import Serving
-    from sfumato.federated.tasks.personalised import Personalised
+    from sfumato.federated.tasks import Personalised
 
 
 @plan
@@ -80,7 +80,7 @@ class FedRecon(FederatedPlan):
 
     def own_parameters(self, model: nn.Module) -> str:
         """Those that never leave a user."""
-        from sfumato.federated.tasks.personalised import own_parameters
+        from sfumato.federated.tasks import own_parameters
 
         return own_parameters(model, self.client.local.parameters)
 
@@ -90,9 +90,7 @@ class FedRecon(FederatedPlan):
         Raises:
             InputError: the loss is of embeddings.
         """
-        from sfumato.federated.tasks.by_loss import task_of
-        from sfumato.federated.tasks.outputs import OutputTask
-        from sfumato.federated.tasks.personalised import Personalised
+        from sfumato.federated.tasks import OutputTask, Personalised, task_of
 
         inner = task_of(self.loss)
         if not isinstance(inner, OutputTask):

@@ -25,7 +25,7 @@ from sfumato._types import Assumption
 from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.client import ClientData
 from sfumato.sampling.independent import subset
-from sfumato.training.public_inputs import refuse_private_rows
+from sfumato.training.contribution import refuse_private_rows
 
 
 class PublicNegatives:

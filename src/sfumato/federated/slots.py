@@ -38,7 +38,7 @@ from sfumato.federated.client import ClientData, class_widths, counts_of_example
 from sfumato.federated.local_training import Client
 from sfumato.federated.losses import OutputLoss
 from sfumato.guard.placeholders import placeholder_rows
-from sfumato.training.behaviour import placeholder_weights
+from sfumato.training.contribution import placeholder_weights
 
 _NOWHERE = -1
 _UNIT = 32

@@ -22,12 +22,10 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._types import Assumption
-from sfumato.guard.draws import SameNoise
 from sfumato.guard.examples import Examples, SelfCheck
-from sfumato.guard.fresh import histories
-from sfumato.guard.guard import Looked, refuse_memory
+from sfumato.guard.guard import Looked, histories, refuse_memory
 from sfumato.guard.state import as_it_was, shaken
-from sfumato.guard.trial import COUPLED, DOUBLE, HALF, SINGLE, Coupled, Tolerance, in_double
+from sfumato.guard.trial import COUPLED, DOUBLE, HALF, SINGLE, Coupled, SameNoise, Tolerance, in_double
 from sfumato.per_example.engine import Recording
 from sfumato.per_example.workspace import out_of_memory
 

@@ -11,12 +11,20 @@ parameter's own size, and 0.01.
 False
 >>> torch.equal(before, layer.weight)
 True
+
+A Python function carries values with it besides its code (`held_by`):
+
+>>> def scaled(by):
+...     return lambda x, offset=1: by * x + offset
+>>> held_by(scaled(3))
+[3, 1]
 """
 
 import copy
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
+from types import CellType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -224,3 +232,18 @@ def _same_bits(one: Tensor, other: Tensor) -> bool:
         return False
     words, others = (each.detach().reshape(-1).view(kind).numpy() for each in (one, other))
     return np.array_equal(words, others)
+
+
+def held_by(function: FunctionType) -> list[Any]:
+    """The values in a function's closure, then those of its defaults; globals are not among them."""
+    cells = [cell.cell_contents for cell in function.__closure__ or () if _filled(cell)]
+    return [*cells, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+
+
+def _filled(cell: CellType) -> bool:
+    """False for a name of the enclosing function that has no value yet."""
+    try:
+        _ = cell.cell_contents
+    except ValueError:
+        return False
+    return True

@@ -49,7 +49,7 @@ from torch import Tensor
 
 from sfumato._check import InputError
 from sfumato._random import Stream
-from sfumato._torch import one_thread_each
+from sfumato._torch import full_precision, one_thread_each
 from sfumato.accounting.strategies import (
     BandedToeplitz,
     BinaryTree,
@@ -58,7 +58,6 @@ from sfumato.accounting.strategies import (
     Strategy,
 )
 from sfumato.mechanisms.gaussian import add_normals
-from sfumato.per_example.full_precision import full_precision
 
 
 def add_combined(row: Tensor, parts: list[tuple[Tensor, float]]) -> None:

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING
 from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
-    from sfumato.per_example.coverage import covered, layers_of, problems
-    from sfumato.per_example.engine import Recording
+    from sfumato.per_example.engine import Recording, covered, layers_of, problems
     from sfumato.per_example.rule import Layer
 
 __all__ = ["Layer", "Recording", "covered", "layers_of", "problems"]

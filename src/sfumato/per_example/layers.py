@@ -61,8 +61,7 @@ from sfumato._torch import at_least_single
 from sfumato.models import PublicBatchNorm, WSConv2d
 from sfumato.per_example.factor import Dense, Factor, Outer, Rows
 from sfumato.per_example.rule import Factors, Layer, OutputRule, Rule, Tap
-from sfumato.per_example.shared import Shared
-from sfumato.per_example.workspace import Workspace
+from sfumato.per_example.workspace import Shared, Workspace
 
 
 class LinearRule(OutputRule):

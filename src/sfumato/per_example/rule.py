@@ -17,8 +17,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from sfumato._check import InputError
 from sfumato.per_example.factor import Factor
-from sfumato.per_example.shared import Shared
-from sfumato.per_example.workspace import ONCE, Workspace
+from sfumato.per_example.workspace import ONCE, Shared, Workspace
 
 Factors = dict[str, Factor]
 """Per-example gradients by the parameter's name within its module."""

@@ -1,19 +1,49 @@
 """What an algorithm adds to the loop: the sum of what its cohort contributes, each weighted by the plan's bound.
 
 A new algorithm is a new `Contribution`; it has no loop, no bound, no noise and no ε of its own.
+
+A run goes on only as itself: what a model and its loss compute is recorded in some numbers (`behaviour_of`). A round
+that is repeated after a crash meets the same noise. If the model computes something else by then (another loss of the
+same name, another activation at equal shapes, another rate of dropout), two sums leave under one noise, and their
+difference without any. Names and shapes do not tell; numbers do: the losses, and the norms of their gradients in every
+trained parameter, for made-up inputs at made-up weights. No record is read.
+
+The numbers are kept in the checkpoint and compared, not hashed, so that none of them can lie at the edge of a rounding.
+They are computed in double precision wherever the model can be run in it. There, other numbers of threads or another
+library for matrices move them by some 1e-13, and 1e-8 is taken to be another model; in single precision 1e-3.
+
+Inputs that are given as public are so by declaration; what can be checked is that no record is one. What a model learns
+from public inputs, of its norm layers or as negatives with clients' records, is not accounted. So a run whose public
+inputs hold a training record is refused; a row of nothing but equal numbers (an empty picture) is accepted.
 """
 
+import hashlib
+import random
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+import numpy as np
+import torch
 from torch import Tensor, nn
 
+from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato._types import Stated
 from sfumato.clipping import ClippedSum, Layout, NormBound
+from sfumato.guard.trial import in_double, seed_dropout, states
+from sfumato.models.public_batch_norm import public_inputs_of
 from sfumato.sampling import Cohort
-from sfumato.training.behaviour import Behaviour
 from sfumato.training.trainable import Trainable
+
+ROWS = 4
+"""Made-up examples that go through the model."""
+
+_DOUBLE, _SINGLE = 1e-8, 1e-3
+
+Behaviour = dict[str, Any]
+"""JSON: "numbers", their "precision", and whether the model "draws" random numbers."""
 
 
 @dataclass(frozen=True)
@@ -126,3 +156,145 @@ class Task(Protocol):
     def assumptions(self, data: Any) -> list[Stated]:
         """Sentences on what is taken to be public about the data."""
         ...
+
+
+# What a model and its loss compute, in some numbers.
+
+
+def behaviour_of(trained: Trainable, losses: Callable[[nn.Module], Tensor]) -> Behaviour:
+    """The numbers of a model.
+
+    Args:
+        trained: the model; a fresh copy of it is tried.
+        losses: float [n], of a model in training mode, from inputs that `placeholder` gives.
+    """
+    weights = placeholder_weights(trained)
+    for precision in ("double", "single"):
+        model = trained.released_model(weights).train()
+        names = set(trained.layout.names)
+        for name, parameter in model.named_parameters():
+            parameter.requires_grad_(name in names)
+        parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        try:
+            with in_double(model) if precision == "double" else nullcontext():
+                numbers, draws = _measured(lambda: losses(model), parameters, weights.device)  # noqa: B023
+        except Exception:  # whatever the user's own forward raises where it is given what nobody has
+            continue
+        return {"numbers": numbers, "precision": precision, "draws": draws}
+    return {"numbers": [], "precision": "none", "draws": True}
+
+
+def placeholder_weights(trained: Trainable) -> Tensor:
+    """Values for what is trained, float [size]: the same ones for the same shapes."""
+    parts = [_weights(view, place) for place, view in enumerate(trained.views(trained.initial))]
+    return torch.cat(parts).to(trained.initial)
+
+
+def refuse_other(then: Behaviour, now: Behaviour, *, processes_then: int, processes_now: int) -> None:
+    """Refuse to go on with a run that began as something else.
+
+    Raises:
+        InputError: tells what differs.
+    """
+    share = _DOUBLE if now["precision"] == "double" else _SINGLE
+    one, other = (np.array(each["numbers"], np.float64) for each in (then, now))
+    alike = then["precision"] == now["precision"] and one.shape == other.shape
+    if not alike or not np.allclose(one, other, rtol=share, atol=0.0, equal_nan=True):
+        raise InputError(
+            "the model or its loss computes something else than when this run began (on made-up inputs): the same "
+            "noise would be added to another sum, and their difference would have none; resume with the same code, or "
+            "start a new run in another folder"
+        )
+    if now["draws"] and processes_then != processes_now:
+        raise InputError(
+            f"the model draws random numbers, which {processes_now} processes divide in another way than the "
+            f"{processes_then} of this run: the same noise would be added to another sum; resume with {processes_then}"
+        )
+
+
+def _weights(like: Tensor, seed: int) -> Tensor:
+    """Made-up weights of a size that lets signals through."""
+    values = torch.randn(like.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    if like.dim() < 2:  # a bias, or the scale of a norm layer
+        return (1 + 0.1 * values).reshape(-1)
+    return (values * (len(like) / like.numel()) ** 0.5).reshape(-1)
+
+
+def _measured(
+    losses: Callable[[], Tensor], parameters: Sequence[nn.Parameter], device: torch.device
+) -> tuple[list[float], bool]:
+    of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"):
+            seed_dropout(0, device)
+            random.seed(0)
+            np.random.seed(0)  # noqa: NPY002
+            before = _generators(device)
+            found = losses()
+            draws = before != _generators(device)
+            weights = 1.0 / torch.arange(1, len(found) + 1, device=found.device)  # so that examples do not cancel
+            gradients = torch.autograd.grad((found * weights.to(found)).sum(), parameters, allow_unused=True)
+    finally:
+        random.setstate(of_python)
+        np.random.set_state(of_numpy)  # noqa: NPY002
+    norms = [0.0 if gradient is None else float(gradient.double().norm()) for gradient in gradients]
+    return [*found.detach().double().tolist(), *norms], draws
+
+
+def _generators(device: torch.device) -> tuple[list[bytes], str, str]:
+    of_torch = [state.numpy().tobytes() for state in states(device)]
+    return of_torch, str(random.getstate()), str(np.random.get_state())  # noqa: NPY002
+
+
+# No record is among the public inputs.
+
+
+def refuse_private_as_public(trained: Trainable, records: Iterable[tuple[Tensor, ...]]) -> None:
+    """Compare public inputs with all records; nothing is read where the model has none.
+
+    Args:
+        trained: the model.
+        records: batches of inputs as the model gets them.
+
+    Raises:
+        InputError: tells how many are in both.
+    """
+    parts = trained.with_public_inputs()
+    refuse_private_rows(
+        (public_inputs_of(part) or () for part in parts), records, of="public inputs of the norm layers"
+    )
+
+
+def refuse_private_rows(
+    public: Iterable[tuple[Tensor, ...]], records: Iterable[tuple[Tensor, ...]], *, of: str
+) -> None:
+    """Compare public rows with all records; no record is read where there are no public rows.
+
+    Args:
+        public: batches of inputs as the model gets them.
+        records: the same of the private ones.
+        of: what the public rows are, for the message.
+
+    Raises:
+        InputError: tells how many are in both.
+    """
+    rows = {row for batch in public for row in _digests(batch)}
+    if not rows:
+        return
+    found = set().union(*(rows.intersection(_digests(batch)) for batch in records))
+    if found:
+        raise InputError(
+            f"{len(found)} of the {len(rows)} {of} are training records: what is learned "
+            "from them has no noise; give other inputs, which are nobody's, or leave the records out of the training"
+        )
+
+
+def _digests(inputs: tuple[Tensor, ...]) -> Iterable[bytes]:
+    """Of each row of several inputs together; in single precision, whichever precision the model has."""
+    if not inputs:
+        return
+    # zeros of either sign are one number
+    rows = [(each.float() + 0.0 if each.is_floating_point() else each).cpu().contiguous().flatten(1) for each in inputs]
+    for row in zip(*rows, strict=True):
+        if any(len(part) and bool((part != part[0]).any()) for part in row):
+            yield hashlib.blake2b(b"".join(part.numpy().tobytes() for part in row), digest_size=16).digest()

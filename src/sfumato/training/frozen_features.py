@@ -25,17 +25,15 @@ import torch
 from torch import Tensor, nn
 
 from sfumato._check import InputError
-from sfumato._closures import held_by
 from sfumato._files import write_atomic
 from sfumato.data import ExampleDataset, UserDataset, to_tensor
 from sfumato.data.digest import digest_of
 from sfumato.data.store.build import StoredRows, stored_rows
 from sfumato.guard import try_out
-from sfumato.guard.draws import draws_random
-from sfumato.guard.fresh import at
+from sfumato.guard.guard import at
 from sfumato.guard.placeholders import placeholder, placeholder_batch
-from sfumato.guard.state import Attributes, same_values
-from sfumato.guard.trial import SAME_SHAPE, Tolerance
+from sfumato.guard.state import Attributes, held_by, same_values
+from sfumato.guard.trial import SAME_SHAPE, Tolerance, draws_random
 from sfumato.models import Part, Stage, refuse_batch_norm, refuse_no_values, stages_of, trainable_parameters
 from sfumato.models.check import tried_on
 from sfumato.models.public_batch_norm import public_inputs_of

@@ -31,8 +31,7 @@ from sfumato.clipping import Tally
 from sfumato.clipping.bounds import MOVED
 from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest
-from sfumato.training.behaviour import Behaviour, refuse_other
-from sfumato.training.contribution import Contribution, RoundContext
+from sfumato.training.contribution import Behaviour, Contribution, RoundContext, refuse_other
 from sfumato.training.initial_release import ROUNDS
 from sfumato.training.monitoring import Callback, Stop, Watch
 from sfumato.training.private_sum import PrivateSum

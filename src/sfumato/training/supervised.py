@@ -36,7 +36,7 @@ from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
 from sfumato.data import ExampleDataset, to_tensor
 from sfumato.data.inputs import as_singles
-from sfumato.guard.draws import draws_random, seed_dropout
+from sfumato.guard.trial import draws_random, seed_dropout
 from sfumato.metrics import ClassificationCounts, CountsSums, RegressionSums
 from sfumato.metrics.classification import attribute_scores
 from sfumato.models import refuse_no_values

@@ -25,7 +25,7 @@ from sfumato.accounting import ReleasedCost, VoteSensitivity, release_cost
 from sfumato.accounting.votes import DataDependentCost, threshold_cost, vote_cost
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.guard import Coupled, Findings
-from sfumato.guard.fresh import histories
+from sfumato.guard.guard import histories
 from sfumato.metrics.classification import f1
 from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sfumato.guard.fresh import at
+from sfumato.guard.guard import at
 from sfumato.guard.trial import Tolerance
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 
 from sfumato import data
 from sfumato.cli.models import rebuild
-from sfumato.federated.tasks.verification import embed
+from sfumato.federated.tasks import embed
 
 
 @pytest.mark.parametrize("batch", [5, 256])

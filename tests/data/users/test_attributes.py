@@ -5,8 +5,7 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato.data import examples_from_users, from_arrays, split_labels, split_users, write_store
-from sfumato.federated.tasks.outputs import Classes
-from sfumato.federated.tasks.verification import Verification
+from sfumato.federated.tasks import Classes, Verification
 
 ROWS = np.array([[1, 0, 1], [0, 0, 0], [1, 1, 1], [0, 1, 0]], bool)
 

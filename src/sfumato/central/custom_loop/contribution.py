@@ -38,9 +38,7 @@ from sfumato.models import refuse_no_values
 from sfumato.models.public_batch_norm import public_inputs_of
 from sfumato.per_example import covered
 from sfumato.training import Trainable
-from sfumato.training.behaviour import Behaviour, placeholder_weights
-from sfumato.training.contribution import RoundContext
-from sfumato.training.public_inputs import refuse_private_as_public
+from sfumato.training.contribution import Behaviour, RoundContext, placeholder_weights, refuse_private_as_public
 
 
 class OwnLoop(OwnLoss):

@@ -19,7 +19,7 @@ from sfumato.central.examples import evenly
 from sfumato.central.gradients import reading_key
 from sfumato.central.losses import value_digest
 from sfumato.guard import Coupled, try_out
-from sfumato.guard.fresh import at, histories
+from sfumato.guard.guard import at, histories
 from sfumato.guard.trial import Tolerance
 
 # Any map-style data set of torch, read by place.

@@ -1,1 +1,0 @@
-"""What the data of users must be, and how a model of them is measured."""
