@@ -21,7 +21,7 @@ import cells
 from sfumato._files import read_json, write_json
 from sfumato.data import Split, UserDataset, open_users, split_users
 from sfumato.federated import FedAvg, FedRecon
-from sfumato.federated.local_training import Phase
+from sfumato.federated.client import Phase
 from sfumato.federated.tasks import NextToken, Personalised
 from sfumato.models import lstm
 from sfumato.training import RunOptions

@@ -20,7 +20,7 @@ from sfumato.statement import Statement
 from sfumato.statement.statement import NOT_STATED
 from sfumato.training import RoundContext, RunOptions
 from sfumato.training.monitoring import columns, diverged
-from sfumato.training.optimizer import MOST_MOVED
+from sfumato.training.server import MOST_MOVED
 
 # Plans: what is accounted follows from what runs, and what cannot be right is refused in one line.
 

@@ -36,8 +36,8 @@ from sfumato._parts import part, plan
 from sfumato._types import Assumption, Stated, Unit
 from sfumato.central.example_training import EXAMPLES, ExampleTraining
 from sfumato.sampling import COHORTS, MinSeparation, Poisson, Sampler, Shuffled
-from sfumato.training.optimizer import OPTIMIZERS, Optimizer
 from sfumato.training.plan import Plan
+from sfumato.training.server import OPTIMIZERS, Optimizer
 
 if TYPE_CHECKING:
     import torch

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from sfumato.data import UserDataset
     from sfumato.data.readers.ratings import Pairs
     from sfumato.federated import FedRecon
-    from sfumato.federated.local_training import Phase
+    from sfumato.federated.client import Phase
     from sfumato.federated.serving import Served, Serving
 
 

@@ -5,10 +5,7 @@ from typing import TYPE_CHECKING
 from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
-    from sfumato.federated.fedavg import Centralized, FedAvg, FederatedPlan, FedSGD
-    from sfumato.federated.fedemb import FedEmb
-    from sfumato.federated.fedrecon import FedRecon, Personal
-    from sfumato.federated.local_training import (
+    from sfumato.federated.client import (
         Client,
         ClientTraining,
         LocalHead,
@@ -16,6 +13,9 @@ if TYPE_CHECKING:
         Reconstruction,
         SharedHead,
     )
+    from sfumato.federated.fedavg import Centralized, FedAvg, FederatedPlan, FedSGD
+    from sfumato.federated.fedemb import FedEmb
+    from sfumato.federated.fedrecon import FedRecon, Personal
     from sfumato.federated.losses import ArcFace, ClassLoss, CosFace, Cosine, NextTokenLoss, Softmax, SquaredLoss
     from sfumato.federated.tasks import NextToken, Personalised, Verification
     from sfumato.federated.vocabulary import PrivateVocabulary

@@ -54,8 +54,7 @@ from sfumato._check import InputError, first_line
 from sfumato._torch import at_least_single
 from sfumato.clipping import ClippedSum
 from sfumato.clipping.clipped_sum import row_norms
-from sfumato.federated.client import ClientData, Steps, class_widths, head_generator
-from sfumato.federated.local_training import Client, Phase
+from sfumato.federated.client import Client, ClientData, Phase, Steps, class_widths, head_generator
 from sfumato.federated.losses import Means, glorot_head
 from sfumato.guard.state import same_values
 from sfumato.per_example.workspace import Workspace

@@ -29,8 +29,7 @@ from torch import Tensor
 from sfumato._torch import full_precision
 from sfumato.data import UserDataset
 from sfumato.federated.batched import OTHER_ROWS, BatchedTrainer, row_tables_of
-from sfumato.federated.client import ClientData, ClientTrainer, gather
-from sfumato.federated.local_training import Client
+from sfumato.federated.client import Client, ClientData, ClientTrainer, gather
 from sfumato.guard import Coupled
 from sfumato.guard.guard import at
 from sfumato.guard.placeholders import placeholder_rows

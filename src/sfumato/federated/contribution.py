@@ -20,9 +20,8 @@ from sfumato._types import Stated
 from sfumato.clipping import ClippedSum
 from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.batched import BatchedTrainer
-from sfumato.federated.client import ClientData, ClientTrainer, gather
+from sfumato.federated.client import Client, ClientData, ClientTrainer, gather
 from sfumato.federated.clients import Clients, deltas_of
-from sfumato.federated.local_training import Client
 from sfumato.federated.losses import OutputLoss, glorot_head
 from sfumato.federated.negatives import PublicNegatives, rows_of
 from sfumato.federated.slots import Places, places_for, present

@@ -20,12 +20,12 @@ from sfumato._check import InputError
 from sfumato._parts import Kinds, part, plan
 from sfumato._types import Stated, Unit
 from sfumato.clipping import CLIPPINGS, Flat, NormBound
-from sfumato.federated.local_training import Client, ClientTraining, LocalHead
+from sfumato.federated.client import Client, ClientTraining, LocalHead
 from sfumato.federated.losses import Loss, Softmax, without_head
 from sfumato.mechanisms import NOISES, Gaussian, Mechanism
 from sfumato.sampling import COHORTS, FixedSize, Sampler
-from sfumato.training.optimizer import OPTIMIZERS, Optimizer
 from sfumato.training.plan import Plan
+from sfumato.training.server import OPTIMIZERS, Optimizer
 
 if TYPE_CHECKING:
     from torch import nn

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING, ClassVar
 from sfumato._check import InputError
 from sfumato._parts import part, plan
 from sfumato._types import Stated
+from sfumato.federated.client import ClientTraining, LocalHead
 from sfumato.federated.fedavg import CLIENTS, FederatedPlan
-from sfumato.federated.local_training import ClientTraining, LocalHead
 from sfumato.federated.losses import NextTokenLoss, without_head
 from sfumato.sampling import COHORTS, Poisson, Sampler
 

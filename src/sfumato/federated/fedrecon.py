@@ -30,11 +30,11 @@ from sfumato._check import InputError
 from sfumato._parts import Kinds, part, plan
 from sfumato._types import Assumption, Stated
 from sfumato.clipping import Adaptive
+from sfumato.federated.client import PartlyLocalTraining, Phase
 from sfumato.federated.fedavg import FederatedPlan
-from sfumato.federated.local_training import PartlyLocalTraining, Phase
 from sfumato.federated.losses import SquaredLoss
 from sfumato.sampling import COHORTS, Poisson, Sampler
-from sfumato.training.optimizer import OPTIMIZERS, Optimizer
+from sfumato.training.server import OPTIMIZERS, Optimizer
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

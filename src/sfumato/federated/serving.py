@@ -22,8 +22,7 @@ from torch import Tensor, nn
 
 from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.batched import BatchedTrainer
-from sfumato.federated.client import ClientData, ClientTrainer, gather, orders_of_examples
-from sfumato.federated.local_training import Client, Phase
+from sfumato.federated.client import Client, ClientData, ClientTrainer, Phase, gather, orders_of_examples
 from sfumato.guard.trial import draws_random
 from sfumato.sampling import Cohort
 from sfumato.training.trainable import Trainable

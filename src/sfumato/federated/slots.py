@@ -34,8 +34,7 @@ import torch
 from torch import Tensor
 
 from sfumato.federated.batched import BatchedTrainer, NumberByNumber, PartDeltas, RowDeltas
-from sfumato.federated.client import ClientData, class_widths, counts_of_examples, widths
-from sfumato.federated.local_training import Client
+from sfumato.federated.client import Client, ClientData, class_widths, counts_of_examples, widths
 from sfumato.federated.losses import OutputLoss
 from sfumato.guard.placeholders import placeholder_rows
 from sfumato.training.contribution import placeholder_weights

@@ -27,7 +27,7 @@ from sfumato._check import InputError
 from sfumato._types import Stated
 from sfumato.data import UserDataset, to_tensor
 from sfumato.data.text import EOS_NAME, OOV_NAME, PADDING
-from sfumato.federated.local_training import PartlyLocalTraining, Phase
+from sfumato.federated.client import PartlyLocalTraining, Phase
 from sfumato.federated.losses import ClassLoss, Loss, NextTokenLoss, OutputLoss, SquaredLoss
 from sfumato.federated.serving import Serving
 from sfumato.metrics import nearest, similarity_histogram

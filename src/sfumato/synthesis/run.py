@@ -41,9 +41,8 @@ from sfumato.synthesis.training import Adversaries, Categories, Progress, Sequen
 from sfumato.training import Cadence, Callback, Contribution, Optimizer
 from sfumato.training.loop import Loop
 from sfumato.training.monitoring import CostSoFar, before_rounds
-from sfumato.training.optimizer import Schedule
 from sfumato.training.private_sum import PrivateSum
-from sfumato.training.server import OptimizerFactory, Server
+from sfumato.training.server import OptimizerFactory, Schedule, Server
 
 _DRAWS = 4  # latent vectors of each patient, from different draws of the stochastic scales
 _ENCODED = 256  # patients that are encoded at once

@@ -25,8 +25,7 @@ from sfumato.synthesis.networks import CategoryCodec, Critic, Generator, Sequenc
 from sfumato.synthesis.records import Drawn, Records
 from sfumato.synthesis.settings import EHRSafeSettings
 from sfumato.training import Optimizer
-from sfumato.training.optimizer import Schedule
-from sfumato.training.server import MovingAverage, OptimizerFactory, Server
+from sfumato.training.server import MovingAverage, OptimizerFactory, Schedule, Server
 
 Progress = Callable[[str, int, int], None]
 """Is told what goes on, how much of it is done, and of how much."""

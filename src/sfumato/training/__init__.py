@@ -10,10 +10,9 @@ if TYPE_CHECKING:
     from sfumato.training.initial_release import Opening
     from sfumato.training.loop import Cadence, Loop
     from sfumato.training.monitoring import Callback, Stop
-    from sfumato.training.optimizer import NoiseLimited, Optimizer, OptimizerName, Schedule
     from sfumato.training.plan import NoiseCost, Plan
     from sfumato.training.private_sum import PrivateSum
-    from sfumato.training.server import MovingAverage, Server
+    from sfumato.training.server import MovingAverage, NoiseLimited, Optimizer, OptimizerName, Schedule, Server
     from sfumato.training.supervised import Supervised, outputs
     from sfumato.training.trainable import HEAD, Trainable
 

@@ -33,8 +33,8 @@ from sfumato.mechanisms import BISR, BLT, NOISES, Auto, Banded, Gaussian, Mechan
 from sfumato.mechanisms.correlated import Correlated, limits_of
 from sfumato.sampling import COHORTS, CyclicPoisson, Poisson, Sampler
 from sfumato.statement.verdict import default_delta, warn_if_too_large
-from sfumato.training.optimizer import OPTIMIZERS, NoiseLimited, Optimizer
 from sfumato.training.private_sum import PrivateSum
+from sfumato.training.server import OPTIMIZERS, NoiseLimited, Optimizer
 
 if TYPE_CHECKING:
     from torch import nn

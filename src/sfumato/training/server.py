@@ -1,10 +1,33 @@
-"""The server's step: any torch optimiser, with the noisy mean delta as its gradient.
+"""The server's step: any torch optimiser, with the noisy mean delta as its gradient, and a plan's settings of it.
 
 >>> theta = torch.zeros(2)
->>> from sfumato.training.optimizer import Optimizer
 >>> server = Server(Optimizer(learning_rate=0.5), [theta])
 >>> server.step([torch.tensor([2.0, -2.0])]); theta.tolist()
 [-1.0, 1.0]
+
+The optimiser sees the noisy mean of a round and nothing else. A schedule is a function of the round alone, and a moving
+average is made of released models, so both cost no privacy.
+
+>>> Optimizer("sgd", learning_rate=0.5, momentum=0.9, nesterov=True).learning_rate
+0.5
+>>> schedule = Schedule(kind="cosine", rounds=10, warm_up=2)
+>>> [round(schedule.factor(index), 3) for index in (0, 1, 2, 6, 9)]
+[0.5, 1.0, 1.0, 0.5, 0.038]
+
+A rate that is left open is what the noise allows. A round's noise has std s = z·C/K in each of the model's d
+coordinates. SGD of rate η and momentum μ carries it as far as η·s/(1−μ), and T rounds are a walk of T independent
+steps, so all noise together moves the model by about η·s·√(d·T)/(1−μ). Noise that is correlated over the rounds walks
+less far: T is then the largest variance of its prefix sums. The rate is the highest at which this is at most
+`MOST_MOVED`. With small cohorts and large models the usual rates move it by thousands: clients then start from weights
+that are noise alone, their losses explode, and the run costs privacy for nothing. The rate follows from public numbers,
+so it costs nothing. It says that noise does not drown the model, not that the model learns.
+
+>>> authors = NoiseLimited(Optimizer("sgd", learning_rate=0.02, momentum=0.9), noise_std=0.62 / 32, rounds=200)
+>>> round(authors.rate(453_632), 4)
+0.0108
+>>> small_cohort = NoiseLimited(Optimizer("sgd", learning_rate=0.02, momentum=0.9), noise_std=7.19 / 4, rounds=200)
+>>> f"{small_cohort.rate(5_327_872):.1e}", small_cohort.rate(10)
+('3.4e-05', 0.02)
 
 A moving average of the parameters: it is made of released models, so it costs no privacy.
 
@@ -16,35 +39,164 @@ weigh on the average for long (De, Berrada, Hayes, Smith and Balle 2022, appendi
 >>> _ = theta.copy_(torch.tensor([3.0])); average.add(0); round(average.vector.item(), 3)  # 0.1·1 + 0.9·3
 2.8
 
-Yogi: Adam whose second moment moves by a step of the gradient's square and not towards it.
-
-Where updates are sparse or noisy, Adam's second moment forgets too fast. As the server's optimiser it is FedYogi, which
-begins with moments of `start`² and has no correction of the first steps.
-
->>> weight = torch.nn.Parameter(torch.zeros(1))
->>> weight.grad = torch.tensor([0.5])
->>> Yogi([weight], 0.01, betas=(0.9, 0.999)).step(); round(weight.item(), 4)  # 0.01 · 0.05 / (√0.000251 + 0.001)
--0.0297
-
 References:
-    Zaheer, Reddi, Sachan, Kale, Kumar: Adaptive Methods for Nonconvex Optimization. NeurIPS 2018.
-    Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: Adaptive Federated Optimization. ICLR 2021,
-    algorithm 2.
+    Loshchilov, Hutter: SGDR. ICLR 2017 (cosine). Goyal et al.: Accurate, Large Minibatch SGD. 2017 (warm-up).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
-
-import torch
-from torch import Tensor, nn
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from sfumato import _check
-from sfumato._check import InputError
+from sfumato._check import LARGEST_SINGLE, InputError
+from sfumato._lazy import torch
+from sfumato._parts import Kinds
 
 if TYPE_CHECKING:
-    from sfumato.training.optimizer import Optimizer, Schedule
+    from torch import Tensor, nn
+
+OptimizerFactory = Callable[[list["nn.Parameter"]], "torch.optim.Optimizer"]
+"""Builds an optimiser of some parameters."""
+
+MOST_MOVED = 20.0
+"""About the L2 norm of a fresh LeNet, so that the noise does not outweigh what the run starts from; what happens beyond
+it is in docs/explanation/lab-notes.md."""
+
+_FORGETS = 0.99  # torch's decay of RMSprop's running square
+_GROWS = 1 - 0.999  # of the squares, that Yogi's grows by in a step
+
+OptimizerName = Literal["sgd", "adam", "adamw", "nadam", "adagrad", "rmsprop", "yogi"]
+_CORRECTED = ("adam", "adamw", "nadam")
+"""Those that divide the rate of their first step by 1 - momentum, which has to stay a number of single precision."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Schedule:
+    """A factor on the learning rate for each round.
+
+    Attributes:
+        kind: "constant", or "cosine" down to zero.
+        rounds: rounds of the whole run.
+        warm_up: rounds at the start in which the rate rises in equal steps.
+    """
+
+    kind: Literal["constant", "cosine"] = "constant"
+    rounds: int
+    warm_up: int = 0
+
+    def __post_init__(self) -> None:
+        _check.one_of(("constant", "cosine"), schedule=self.kind)
+        _check.whole(rounds=self.rounds)
+        _check.whole(at_least=0, warm_up=self.warm_up)
+
+    def factor(self, round_index: int) -> float:
+        """What the learning rate is multiplied with in this round, from 0; in [0, 1]."""
+        if round_index < self.warm_up:
+            return (round_index + 1) / self.warm_up
+        if self.kind == "constant":
+            return 1.0
+        progress = (round_index - self.warm_up) / max(1, self.rounds - self.warm_up)
+        return 0.5 * (1.0 + math.cos(math.pi * min(1.0, progress)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer:
+    """A torch optimiser that takes the steps.
+
+    Attributes:
+        name: "sgd", "adam", "adamw", "nadam", "adagrad", "rmsprop" or "yogi".
+        learning_rate: on the noisy mean, > 0; None for what the noise of all rounds allows.
+        momentum: SGD's and RMSprop's momentum, the first beta of Adam's kin; in [0, 1).
+        nesterov: Nesterov's momentum, for SGD.
+        weight_decay: added to the gradient times the weight, >= 0.
+        schedule: "constant", or "cosine" down to zero at the last round.
+        warm_up: rounds at the start in which the learning rate rises.
+        ema_decay: release a moving average of the models with this decay, 0.9 for example; None releases the last.
+    """
+
+    name: OptimizerName = field(default="sgd", kw_only=False)
+    learning_rate: float | None = 1.0
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+    schedule: Literal["constant", "cosine"] = "constant"
+    warm_up: int = 0
+    ema_decay: float | None = None
+
+    def __post_init__(self) -> None:
+        _check.one_of(get_args(OptimizerName), optimizer=self.name)
+        _check.between(0.0, 1.0, ends="[)", momentum=self.momentum)
+        _check.non_negative(weight_decay=self.weight_decay)
+        _check.between(0.0, LARGEST_SINGLE, weight_decay=self.weight_decay)
+        if self.learning_rate is not None:
+            _check.positive(learning_rate=self.learning_rate)
+            _check.between(0.0, LARGEST_SINGLE, learning_rate=self.learning_rate)
+            if self.name in _CORRECTED:
+                _check.between(0.0, LARGEST_SINGLE * (1 - self.momentum), learning_rate=self.learning_rate)
+        if self.nesterov and (self.name != "sgd" or self.momentum == 0):
+            raise InputError("nesterov needs the optimiser sgd and a momentum > 0, 0.9 for example")
+        if self.ema_decay is not None:
+            _check.between(0.0, 1.0, ends="[)", ema_decay=self.ema_decay)
+        _ = self.rate_schedule(1)  # checks its fields
+
+    def rate_schedule(self, rounds: int) -> Schedule | None:
+        """How the learning rate goes; None leaves it as it is."""
+        made = Schedule(kind=self.schedule, rounds=rounds, warm_up=self.warm_up)
+        return None if self.schedule == "constant" and not self.warm_up else made
+
+    def __call__(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        """Build it."""
+        if self.learning_rate is None:
+            raise InputError("learning_rate is open, and no plan has decided it; give one, 1.0 for example")
+        return build(self, parameters, self.learning_rate)
+
+
+OPTIMIZERS = Kinds[Optimizer](
+    {"optimizer": Optimizer}, number="learning_rate", text="name", values=get_args(OptimizerName)
+)
+"""A plan's optimiser may be given by its name or by its rate."""
+
+
+@dataclass(frozen=True)
+class NoiseLimited:
+    """An optimiser whose learning rate is that given, or what the noise allows if that is less.
+
+    Attributes:
+        optimizer: its settings, with the highest rate.
+        noise_std: of a coordinate of the mean in a round, z·C/K; 0 for none.
+        rounds: how often it steps.
+        variance: largest variance of the sums of the rounds' noise, in that of one round; None for `rounds`.
+    """
+
+    optimizer: Optimizer
+    noise_std: float
+    rounds: int
+    variance: float | None = None
+
+    def rate(self, size: int) -> float:
+        """The learning rate for so many trained parameters.
+
+        Optimisers that divide by a running norm of their gradients take steps of about 1 whatever the noise is;
+        RMSprop and Yogi take longer ones at first, for their running norms begin at zero.
+        """
+        name, momentum, highest = self.optimizer.name, self.optimizer.momentum, self.optimizer.learning_rate or 0.0
+        walked: float = size * self.rounds
+        if name == "sgd":
+            walked = size * (self.rounds if self.variance is None else self.variance) * self.noise_std**2
+        if name == "rmsprop":
+            walked = size * sum(1 / (1 - _FORGETS**step) for step in range(1, self.rounds + 1))
+        if name == "yogi":
+            walked = size * sum(1 / min(1.0, _GROWS * step) for step in range(1, self.rounds + 1))
+        carried = 1 / (1 - momentum) if name in ("sgd", "rmsprop") else 1.0
+        moved = highest * carried * math.sqrt(walked)
+        return highest * min(1.0, MOST_MOVED / moved) if moved and self.noise_std else highest
+
+    def __call__(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
+        """Build it at this rate."""
+        return build(self.optimizer, parameters, self.rate(sum(parameter.numel() for parameter in parameters)))
 
 
 class MovingAverage:
@@ -70,53 +222,6 @@ class MovingAverage:
         torch.lerp(self._theta, self.vector, decay, out=self.vector)
 
 
-class Yogi(torch.optim.Optimizer):
-    """The optimiser.
-
-    Args:
-        params: what it steps.
-        lr: learning rate.
-        betas: of the moments.
-        eps: τ, added to the root of the second moment, which begins at its square.
-        weight_decay: added to the gradient, times the weight.
-    """
-
-    def __init__(
-        self,
-        params: Iterable[torch.nn.Parameter],
-        lr: float = 1e-2,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-3,
-        weight_decay: float = 0.0,
-    ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
-
-    @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # pyright: ignore[reportIncompatibleMethodOverride]
-        """One step."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        for group in self.param_groups:
-            first_decay, second_decay = group["betas"]
-            for weight in group["params"]:
-                if weight.grad is None:
-                    continue
-                state = self.state[weight]
-                if not state:
-                    state["first"] = torch.zeros_like(weight)
-                    state["second"] = torch.full_like(weight, group["eps"] ** 2)
-                gradient = weight.grad
-                if group["weight_decay"]:
-                    gradient = gradient.add(weight, alpha=group["weight_decay"])
-                square = gradient**2
-                state["first"].lerp_(gradient, 1 - first_decay)
-                state["second"].addcmul_(square, torch.sign(state["second"] - square), value=second_decay - 1)
-                weight.addcdiv_(state["first"], state["second"].sqrt().add_(group["eps"]), value=-group["lr"])
-        return loss
-
-
 def build(settings: Optimizer, parameters: list[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
     """The optimiser of these settings at this rate.
 
@@ -132,12 +237,11 @@ def build(settings: Optimizer, parameters: list[nn.Parameter], learning_rate: fl
     if name == "adagrad":
         return torch.optim.Adagrad(parameters, learning_rate, weight_decay=decay)
     if name == "yogi":
+        from sfumato.training.yogi import Yogi
+
         return Yogi(parameters, learning_rate, betas=(momentum, 0.999), weight_decay=decay)
     kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "nadam": torch.optim.NAdam}
     return kinds[name](parameters, learning_rate, betas=(momentum, 0.999), weight_decay=decay)
-
-
-OptimizerFactory = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 class Server:
@@ -158,7 +262,7 @@ class Server:
         schedule: Schedule | None = None,
         average: MovingAverage | None = None,
     ) -> None:
-        self._parameters = [nn.Parameter(view) for view in views]
+        self._parameters = [torch.nn.Parameter(view) for view in views]
         for parameter, view in zip(self._parameters, views, strict=True):
             parameter.data = view
         self._optimizer = make(self._parameters)
@@ -202,7 +306,7 @@ class Server:
         for kind, parts in (("server", whole["state"]), ("group", groups)):
             for index, entries in parts.items():
                 for name, value in entries.items():
-                    if isinstance(value, Tensor):
+                    if isinstance(value, torch.Tensor):
                         tensors[f"{kind}.{index}.{name}"] = value
                     elif _plain(value):
                         numbers[f"{kind}.{index}.{name}"] = value

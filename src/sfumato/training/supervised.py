@@ -40,7 +40,7 @@ from sfumato.guard.trial import draws_random, seed_dropout
 from sfumato.metrics import ClassificationCounts, CountsSums, RegressionSums
 from sfumato.metrics.classification import attribute_scores
 from sfumato.models import refuse_no_values
-from sfumato.training.optimizer import Optimizer, OptimizerName, Schedule
+from sfumato.training.server import Optimizer, OptimizerName, Schedule
 from sfumato.training.trainable import copied
 
 _AT_ONCE = 512  # rows of which outputs are computed together
