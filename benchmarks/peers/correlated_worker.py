@@ -18,6 +18,7 @@ import resource
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 BANDS, FIRST, ROUNDS = 16, 64, 2048
@@ -40,22 +41,19 @@ def sfumato(kind: str, size: int, threads: int) -> Step:
     import torch
 
     from sfumato._random import RandomSource
-    from sfumato.accounting import strategies as known
-    from sfumato.mechanisms import Gaussian
-    from sfumato.mechanisms.correlated import CorrelatedGaussian
+    from sfumato.mechanisms import BISR, BLT, Banded, Gaussian, Tree
 
     torch.set_num_threads(threads)
     total, source = torch.zeros(size, dtype=torch.float64), RandomSource.from_os()
-    of_kind: dict[str, Callable[[], known.Strategy]] = {
-        "tree": lambda: known.BinaryTree("efficient"),
-        "plain tree": lambda: known.BinaryTree("plain"),
-        "banded": lambda: known.BandedToeplitz(tuple(root(-0.5))),
-        "BLT": lambda: known.BufferedToeplitz(SCALES, DECAYS),
-        "BISR": lambda: known.InverseBanded(tuple(root(0.5))),
+    of_kind = {
+        "independent": Gaussian(),
+        "tree": Tree(estimator="efficient", rounds=ROUNDS),
+        "plain tree": Tree(estimator="plain", rounds=ROUNDS),
+        "banded": Banded(coefficients=tuple(root(-0.5)), rounds=ROUNDS),
+        "BLT": BLT(coefficients=(*SCALES, *DECAYS), rounds=ROUNDS),
+        "BISR": BISR(coefficients=tuple(root(0.5)), rounds=ROUNDS),
     }
-    mechanism = Gaussian(noise_multiplier=1.0)
-    if kind != "independent":
-        mechanism = CorrelatedGaussian(strategy=of_kind[kind](), noise_multiplier=1.0, rounds=ROUNDS)
+    mechanism = replace(of_kind[kind], noise_multiplier=1.0)
     going = FIRST
 
     def step() -> float:

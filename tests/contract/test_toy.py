@@ -24,7 +24,7 @@ from contract.battery import (
 )
 from contract.specimens import UNITS, vectors
 from sfumato._check import InputError
-from sfumato.accounting import Gaussian, MatrixMechanism, guarantee
+from sfumato.accounting import Gaussian, MatrixMechanism, Participation, guarantee
 from sfumato.clipping import Adaptive
 from sfumato.ledger import Budget, BudgetExceeded
 from sfumato.runs import Run
@@ -88,9 +88,8 @@ def test_both_phases_stand_in_one_ledger_and_one_statement(tmp_path):
     statement = toy.noisy_mean(vectors(), tmp_path / "run", seed=3)
     entries = ledger_of(tmp_path / "run")
     assert [entry["phase"] for entry in entries] == ["histogram", "mean"]
-    stream = MatrixMechanism.toeplitz(
-        noise_multiplier=4.0, coefficients=[1.0, 0.5], steps=5, max_participations=None, min_separation=1
-    )
+    limits = Participation(rounds=5, max_participations=None, min_separation=1)
+    stream = MatrixMechanism.toeplitz(4.0, limits, [1.0, 0.5])
     assert [event_of(entry) for entry in entries] == [Gaussian(4.0), stream]
     cost = guarantee(Gaussian(4.0) + stream, adjacency="zero_out")
     assert statement.epsilon == cost.epsilon(1e-3) == guarantee(composed(entries), adjacency="zero_out").epsilon(1e-3)

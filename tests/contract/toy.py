@@ -54,9 +54,7 @@ class EchoingNoise:
         return total.add_(self.last)
 
     def event(self, moved, sampler, rounds):
-        settings = {"min_separation": sampler.participation(rounds).min_separation, "max_participations": None}
-        z = self.multiplier / moved
-        return acc.MatrixMechanism.toeplitz(noise_multiplier=z, coefficients=[1.0, 0.5], steps=rounds, **settings)
+        return acc.MatrixMechanism.toeplitz(self.multiplier / moved, sampler.participation(rounds), [1.0, 0.5])
 
     def restarts(self, round):
         return False

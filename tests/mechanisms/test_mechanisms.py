@@ -4,6 +4,7 @@ import itertools
 import math
 import time
 import tracemalloc
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -15,9 +16,8 @@ from scipy import stats
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._random import RandomSource, Stream
-from sfumato.accounting.strategies import BandedToeplitz, BinaryTree, BufferedToeplitz, InverseBanded, Strategy
-from sfumato.mechanisms import Gaussian
-from sfumato.mechanisms.correlated import CorrelatedGaussian
+from sfumato.mechanisms import BISR, BLT, Banded, Gaussian, Tree
+from sfumato.mechanisms.correlated import Correlated
 from sfumato.mechanisms.discrete import _is_below, discrete_gaussian, discrete_laplace, lattice_variance
 from sfumato.sampling import (
     CyclicPoisson,
@@ -34,29 +34,29 @@ from sfumato.training import Server
 
 ROUNDS = 13
 STRATEGIES = {
-    "one band": BandedToeplitz((1.0,)),
-    "banded": BandedToeplitz((2.0, 1.0, 0.4, 0.1)),
-    "scaled": BandedToeplitz((1.0, 0.5, 0.2), tuple(1.0 + 0.1 * round for round in range(ROUNDS))),
-    "blt": BufferedToeplitz((0.4, 0.2), (0.9, 0.3)),
-    "bisr": InverseBanded((1.0, -0.5, -0.125, -0.0625)),
-    "tree": BinaryTree(),
-    "plain tree": BinaryTree(estimator="plain"),
-    "trees": BinaryTree(restart_every=5),
-    "completed trees": BinaryTree(restart_every=5, completion=True),
-    "plain completed trees": BinaryTree(estimator="plain", restart_every=6, completion=True),
+    "one band": Banded(coefficients=(1.0,)),
+    "banded": Banded(coefficients=(2.0, 1.0, 0.4, 0.1)),
+    "scaled": Banded(coefficients=(1.0, 0.5, 0.2), column_scales=tuple(1.0 + 0.1 * round for round in range(ROUNDS))),
+    "blt": BLT(coefficients=(0.4, 0.2, 0.9, 0.3)),
+    "bisr": BISR(coefficients=(1.0, -0.5, -0.125, -0.0625)),
+    "tree": Tree(),
+    "plain tree": Tree(estimator="plain"),
+    "trees": Tree(restart=5),
+    "completed trees": Tree(restart=5, completion=True),
+    "plain completed trees": Tree(estimator="plain", restart=6, completion=True),
 }
 
 
-def mechanism(strategy: Strategy, *, noise_multiplier: float = 1.0, rounds: int = ROUNDS) -> CorrelatedGaussian:
-    return CorrelatedGaussian(strategy=strategy, noise_multiplier=noise_multiplier, rounds=rounds)
+def mechanism(kind: Correlated, *, noise_multiplier: float = 1.0, rounds: int = ROUNDS) -> Correlated:
+    return replace(kind, noise_multiplier=noise_multiplier, rounds=rounds)
 
 
-def noise(of: CorrelatedGaussian, round: int, *, size: int = 100, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
+def noise(of: Correlated, round: int, *, size: int = 100, seed: int = 0, scale: float = 1.0) -> torch.Tensor:
     source = RandomSource.from_seed(seed)
     return of.release(torch.zeros(size, dtype=torch.float64), scale=scale, round=round, source=source)
 
 
-def rows(strategy: Strategy, size: int, *, rounds: int = ROUNDS) -> torch.Tensor:
+def rows(strategy: Correlated, size: int, *, rounds: int = ROUNDS) -> torch.Tensor:
     of = mechanism(strategy, rounds=rounds)
     return torch.stack([noise(of, round, size=size) for round in range(rounds)])
 
@@ -122,17 +122,12 @@ def test_threads_change_no_bit(name: str):
 
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_memory_is_bands_buffers_or_the_depth_of_the_tree(name: str):
-    from sfumato.mechanisms.rows import recurrence_of
-
     vectors = {"one band": 0, "banded": 3, "scaled": 2, "blt": 2, "bisr": 3, "tree": 4, "plain tree": 4}
-    kept = recurrence_of(STRATEGIES[name], ROUNDS).vectors
-    assert kept == vectors.get(name, 3)
+    assert mechanism(STRATEGIES[name]).vectors == vectors.get(name, 3)
 
 
 def test_tree_noise_needs_one_draw_a_round_and_a_stack_of_logarithmic_height():
-    from sfumato.mechanisms.rows import TreeRows
-
-    tree = TreeRows("efficient", None, False, 2000)
+    tree = Tree(rounds=2000)
     blocks = [tree.block(round) for round in range(2000)]
     assert max(block.slot for block in blocks) < tree.vectors == 11
     assert sum(len(block.swallowed) for block in blocks) < 2000
@@ -143,11 +138,11 @@ def test_the_whole_run_is_one_event_and_the_noise_is_what_it_says():
     event = mechanism(STRATEGIES["banded"], noise_multiplier=3.0).event(2.0, limits, ROUNDS)
     assert isinstance(event, acc.MatrixMechanism)
     assert (event.noise_multiplier, event.steps, event.max_participations, event.min_separation) == (1.5, ROUNDS, 3, 4)
-    tree = mechanism(BinaryTree(restart_every=5, completion=True), noise_multiplier=3.0).event(1.0, limits, ROUNDS)
+    tree = mechanism(Tree(restart=5, completion=True), noise_multiplier=3.0).event(1.0, limits, ROUNDS)
     assert tree == acc.TreeAggregation(
         noise_multiplier=3.0, steps=ROUNDS, max_participations=3, min_separation=4, restart_every=5, completion=True
     )
-    assert mechanism(BinaryTree(), noise_multiplier=0.0).event(1.0, limits, ROUNDS) == acc.NonPrivate()
+    assert mechanism(Tree(), noise_multiplier=0.0).event(1.0, limits, ROUNDS) == acc.NonPrivate()
 
 
 def test_cyclic_poisson_sampling_amplifies_banded_noise_only():
@@ -160,7 +155,7 @@ def test_cyclic_poisson_sampling_amplifies_banded_noise_only():
     with pytest.raises(
         InputError, match=r"cyclic Poisson sampling of 4 parts amplifies banded noise .* noise=tree; use"
     ):
-        mechanism(BinaryTree()).event(1.0, cyclic, ROUNDS)
+        mechanism(Tree()).event(1.0, cyclic, ROUNDS)
     narrow = CyclicPoisson(size=5, population=100, parts=3, rounds=ROUNDS)
     with pytest.raises(InputError, match="noise=banded of 4 bands; use noise=banded with 3 bands or fewer"):
         banded.event(1.0, narrow, ROUNDS)
@@ -173,11 +168,11 @@ def test_cyclic_poisson_sampling_amplifies_banded_noise_only():
 def test_a_tree_for_each_shuffled_epoch_costs_one_participation_each():
     """Kairouz et al. 2021, Appendix D: the number of epochs times the depth of an epoch's tree."""
     epochs = Shuffled(size=10, population=150, rounds=60)
-    tree = mechanism(BinaryTree(restart_every=15), rounds=60).event(1.0, epochs, 60)
+    tree = mechanism(Tree(restart=15), rounds=60).event(1.0, epochs, 60)
     assert isinstance(tree, acc.TreeAggregation)
     assert tree.squared_sensitivity == 4 * 4
-    two = mechanism(BinaryTree(restart_every=30), rounds=60).event(1.0, epochs, 60)
-    across = mechanism(BinaryTree(restart_every=20), rounds=60).event(1.0, epochs, 60)
+    two = mechanism(Tree(restart=30), rounds=60).event(1.0, epochs, 60)
+    across = mechanism(Tree(restart=20), rounds=60).event(1.0, epochs, 60)
     assert isinstance(two, acc.TreeAggregation)
     assert isinstance(across, acc.TreeAggregation)
     assert (two.max_per_tree, across.max_per_tree) == (2, None)
@@ -195,31 +190,31 @@ def test_independent_noise_with_limits_costs_the_rounds_that_a_unit_can_be_in():
 @pytest.mark.parametrize("sampler", [Poisson(size=5, population=50), FixedSize(size=5, population=50)])
 def test_sampling_without_limits_is_refused(sampler: Poisson | FixedSize):
     with pytest.raises(InputError, match="needs a cohort that limits how often a unit takes part"):
-        mechanism(BinaryTree()).event(1.0, sampler, ROUNDS)
+        mechanism(Tree()).event(1.0, sampler, ROUNDS)
 
 
 def test_one_unit_more_is_refused_with_the_reason():
     epochs = Shuffled(size=5, population=50, rounds=ROUNDS)
-    event = mechanism(BinaryTree(), noise_multiplier=4.0).event(1.0, epochs, ROUNDS)
+    event = mechanism(Tree(), noise_multiplier=4.0).event(1.0, epochs, ROUNDS)
     with pytest.raises(InputError, match=r"not known under add_remove, because one unit more would shift the others"):
         acc.guarantee(event, "add_remove").epsilon(1e-5)
 
 
 def test_a_round_beyond_the_plan_is_refused():
     with pytest.raises(InputError, match="round 14 lies beyond the 13 that the noise was made and accounted for"):
-        noise(mechanism(BinaryTree()), 13)
+        noise(mechanism(Tree()), 13)
     with pytest.raises(InputError, match="column scales"):
-        mechanism(BandedToeplitz((1.0,), (1.0, 1.0)))
+        mechanism(Banded(coefficients=(1.0,), column_scales=(1.0, 1.0)))
 
 
 def test_rounds_that_share_noise_have_one_bound():
-    of, source = mechanism(BinaryTree()), RandomSource.from_seed(1)
+    of, source = mechanism(Tree()), RandomSource.from_seed(1)
     zeros = torch.zeros(10, dtype=torch.float64)
     of.release(zeros, scale=1.0, round=0, source=source)
     with pytest.raises(InputError, match="one bound for all of them, got 1 and then 2"):
         of.release(zeros, scale=2.0, round=1, source=source)
     with pytest.raises(InputError, match="scale must be > 0"):
-        mechanism(BinaryTree()).release(zeros, scale=0.0, round=0, source=source)
+        mechanism(Tree()).release(zeros, scale=0.0, round=0, source=source)
 
 
 def test_two_runs_of_one_mechanism_have_noise_of_their_own():
@@ -233,9 +228,9 @@ def test_two_runs_of_one_mechanism_have_noise_of_their_own():
 
 
 def test_a_new_tree_is_told_to_the_server():
-    trees = mechanism(BinaryTree(restart_every=5))
+    trees = mechanism(Tree(restart=5))
     assert [round for round in range(ROUNDS) if trees.restarts(round)] == [5, 10]
-    assert not any(mechanism(BinaryTree()).restarts(round) for round in range(ROUNDS))
+    assert not any(mechanism(Tree()).restarts(round) for round in range(ROUNDS))
     assert not Gaussian(noise_multiplier=1.0).restarts(5)
 
 
@@ -272,26 +267,26 @@ def test_residuals_with_sgd_are_the_cumulative_form_with_the_same_momentum(name:
 @pytest.mark.parametrize(
     ("strategy", "rounds"),
     [
-        (BandedToeplitz((1.0, 1.5)), 80),
-        (BandedToeplitz((1.0, -2.0, 1.0)), 1000),
-        (BufferedToeplitz((3.0,), (1.0,)), 80),
-        (InverseBanded((1.0, 2000.0)), 2),
+        (Banded(coefficients=(1.0, 1.5)), 80),
+        (Banded(coefficients=(1.0, -2.0, 1.0)), 1000),
+        (BLT(coefficients=(3.0, 1.0)), 80),
+        (BISR(coefficients=(1.0, 2000.0)), 2),
     ],
 )
-def test_noise_whose_fresh_part_would_be_rounded_away_is_refused(strategy: Strategy, rounds: int):
+def test_noise_whose_fresh_part_would_be_rounded_away_is_refused(strategy: Correlated, rounds: int):
     """Else the rounds before tell a round's noise: y_80 = z_80 - 1.5 y_79 is -1.5 y_79 in single precision."""
     with pytest.raises(InputError, match=r"grows to .* times what is fresh in it, .* fewer rounds"):
         mechanism(strategy, rounds=rounds)
 
 
-@pytest.mark.parametrize("strategy", [BandedToeplitz((1.0, -1.0)), BufferedToeplitz((0.5, 0.5), (1.0, 1.0))])
-def test_what_is_fresh_survives_many_rounds(strategy: BandedToeplitz | BufferedToeplitz):
+@pytest.mark.parametrize("strategy", [Banded(coefficients=(1.0, -1.0)), BLT(coefficients=(0.5, 0.5, 1.0, 1.0))])
+def test_what_is_fresh_survives_many_rounds(strategy: Banded | BLT):
     """C times the released rows is the fresh noise, on a run as long as any."""
     rounds, size = 3000, 4
     of, source = mechanism(strategy, rounds=rounds), RandomSource.from_seed(0)
     zeros = torch.zeros(size, dtype=torch.float64)
     last = [of.release(zeros.clone(), scale=1.0, round=t, source=source).numpy() for t in range(rounds)]
-    column = strategy.coefficients(rounds) if isinstance(strategy, BufferedToeplitz) else strategy.coefficients
+    column = of.strategy.coefficients(rounds) if isinstance(strategy, BLT) else strategy.coefficients
     back = np.sum([c * last[rounds - 1 - lag] for lag, c in enumerate(column)], axis=0)
     np.testing.assert_allclose(back, source.stream("noise", rounds - 1).normal(size), atol=2e-4)
 
@@ -299,13 +294,13 @@ def test_what_is_fresh_survives_many_rounds(strategy: BandedToeplitz | BufferedT
 @pytest.mark.parametrize(
     "strategy",
     [
-        BandedToeplitz((1.0,), (1.0, 3.5e38)),
-        BandedToeplitz((1.0,), (1.0, 1e-30)),
-        BandedToeplitz((1e39, 1e38)),
-        BandedToeplitz((1e-20,), (1e20, 1e20)),
+        Banded(coefficients=(1.0,), column_scales=(1.0, 3.5e38)),
+        Banded(coefficients=(1.0,), column_scales=(1.0, 1e-30)),
+        Banded(coefficients=(1e39, 1e38)),
+        Banded(coefficients=(1e-20,), column_scales=(1e20, 1e20)),
     ],
 )
-def test_entries_that_single_precision_takes_for_zero_or_infinite_are_refused(strategy: Strategy):
+def test_entries_that_single_precision_takes_for_zero_or_infinite_are_refused(strategy: Correlated):
     """A scale of 3.5e38 is infinite there, so its column's noise would be zero."""
     with pytest.raises(InputError, match=r"diagonal must be in \[1e-09, 1e\+09\]"):
         mechanism(strategy, rounds=2)
@@ -331,7 +326,7 @@ def test_noise_does_not_depend_on_the_default_type(dtype: torch.dtype):
 
 def test_noise_that_was_made_for_other_rounds_is_not_accounted():
     """With a tree to follow, round 3 releases the completed root: S^2 = 3, where a run that ends there has 2."""
-    of = mechanism(BinaryTree(restart_every=3, completion=True), rounds=6)
+    of = mechanism(Tree(restart=3, completion=True), rounds=6)
     limits = MinSeparation(size=1, population=100, min_separation=0, max_participations=1, rounds=3)
     with pytest.raises(InputError, match=r"the noise is made for 6 rounds, .* got 3"):
         of.event(1.0, limits, 3)

@@ -1,6 +1,7 @@
 """The noise of mechanisms and of whole runs has the distribution that is accounted."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,19 +11,19 @@ from scipy import stats
 from torch import nn
 
 from sfumato._random import RandomSource
-from sfumato.accounting.strategies import BandedToeplitz, BinaryTree, BufferedToeplitz, InverseBanded, Strategy
 from sfumato.central import DPSGD
 from sfumato.data import examples_from_arrays
 from sfumato.federated import FedAvg, FedEmb
-from sfumato.mechanisms.correlated import CorrelatedGaussian
+from sfumato.mechanisms import BISR, BLT, Banded, Tree
+from sfumato.mechanisms.correlated import Correlated
 
 # The covariance of noise that is correlated over rounds, against matrices that are written out.
 
 ROUNDS, DRAWS = 11, 200_000
 
 
-def released_noise(strategy: Strategy) -> np.ndarray:
-    mechanism = CorrelatedGaussian(strategy=strategy, noise_multiplier=0.5, rounds=ROUNDS)
+def released_noise(kind: Correlated) -> np.ndarray:
+    mechanism = replace(kind, noise_multiplier=0.5, rounds=ROUNDS)
     source = RandomSource.from_os()
     zeros = torch.zeros(DRAWS, dtype=torch.float64)
     return np.stack(
@@ -34,10 +35,10 @@ def toeplitz(column: np.ndarray) -> np.ndarray:
     return np.array([[column[t - j] if t >= j else 0.0 for j in range(ROUNDS)] for t in range(ROUNDS)])
 
 
-def tree_rows(strategy: BinaryTree) -> np.ndarray:
+def tree_rows(strategy: Tree) -> np.ndarray:
     """Residuals as weights on the noise of all nodes: each block's estimate is the best one from the nodes inside it,
     by generalised least squares, not by the recursion that the code uses."""
-    size = strategy.restart_every or ROUNDS
+    size = strategy.restart or ROUNDS
     nodes = [
         (tree, height, index)
         for tree in range(-(-ROUNDS // size))
@@ -92,22 +93,25 @@ def buffers() -> np.ndarray:
 
 SCALES = 1.0 + 0.2 * np.arange(ROUNDS)
 CASES = {
-    "banded": (BandedToeplitz((1.0, 0.5, 0.3)), np.linalg.inv(toeplitz(np.array([1.0, 0.5, 0.3] + [0.0] * ROUNDS)))),
+    "banded": (
+        Banded(coefficients=(1.0, 0.5, 0.3)),
+        np.linalg.inv(toeplitz(np.array([1.0, 0.5, 0.3] + [0.0] * ROUNDS))),
+    ),
     "scaled": (
-        BandedToeplitz((1.0, 0.5), tuple(SCALES.tolist())),
+        Banded(coefficients=(1.0, 0.5), column_scales=tuple(SCALES.tolist())),
         np.linalg.inv(toeplitz(np.array([1.0, 0.5] + [0.0] * ROUNDS)) @ np.diag(SCALES)),
     ),
-    "blt": (BufferedToeplitz((0.4, 0.2), (0.9, 0.3)), buffers()),
-    "bisr": (InverseBanded((1.0, -0.5, -0.125)), toeplitz(np.array([1.0, -0.5, -0.125] + [0.0] * ROUNDS))),
+    "blt": (BLT(coefficients=(0.4, 0.2, 0.9, 0.3)), buffers()),
+    "bisr": (BISR(coefficients=(1.0, -0.5, -0.125)), toeplitz(np.array([1.0, -0.5, -0.125] + [0.0] * ROUNDS))),
     **{
         f"tree {strategy}": (strategy, tree_rows(strategy))
         for strategy in (
-            BinaryTree(estimator="plain"),
-            BinaryTree(estimator="efficient"),
-            BinaryTree(estimator="plain", restart_every=4),
-            BinaryTree(estimator="efficient", restart_every=5),
-            BinaryTree(estimator="plain", restart_every=5, completion=True),
-            BinaryTree(estimator="efficient", restart_every=3, completion=True),
+            Tree(estimator="plain"),
+            Tree(estimator="efficient"),
+            Tree(estimator="plain", restart=4),
+            Tree(estimator="efficient", restart=5),
+            Tree(estimator="plain", restart=5, completion=True),
+            Tree(estimator="efficient", restart=3, completion=True),
         )
     },
 }
@@ -128,7 +132,9 @@ def test_the_covariance_over_rounds_is_that_of_the_matrix(name: str):
 def test_the_variance_of_prefix_sums_is_what_the_strategy_predicts(name: str):
     strategy, rows = CASES[name]
     sums = np.cumsum(rows, axis=0)
-    np.testing.assert_allclose(strategy.prefix_variance(ROUNDS), (sums**2).sum(axis=1), rtol=1e-9)
+    np.testing.assert_allclose(
+        replace(strategy, rounds=ROUNDS).prefix_variance(ROUNDS), (sums**2).sum(axis=1), rtol=1e-9
+    )
 
 
 # What a DP-SGD run releases has the noise that its ledger records. Seeds are fixed; false alarms are below 1e-6.

@@ -25,7 +25,7 @@ SEPARATED = {"cohort": "min_separation", "cohort.min_separation": 9, "cohort.max
 
 def strategy_of(plan):
     """C of a planned run."""
-    return plan.private_sum(200).mechanism.matrix
+    return plan.private_sum(200).mechanism.strategy
 
 
 NOISES = ("gaussian", "tree", "banded", "blt", "bisr")

@@ -23,7 +23,7 @@ noise, one choice becomes better than the other.
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, TypeVar, get_args
 
@@ -32,8 +32,8 @@ from sfumato._types import CorrelatedName, Method
 from sfumato.accounting.events import Event, Gaussian
 from sfumato.accounting.events.sensitivity import Participation
 from sfumato.accounting.guarantees import Guarantee, guarantee
-from sfumato.accounting.strategies import BinaryTree, Independent
-from sfumato.accounting.strategy_search import by_name
+from sfumato.accounting.strategies import BinaryTree, Independent, Strategy
+from sfumato.accounting.strategy_search import banded_inverse_square_root, optimize_banded, optimize_blt
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -174,10 +174,18 @@ def _logarithm_of_ratio(row: ExtrapolationRow, noise: str, method: Method) -> fl
     return math.log(one / other) if usable else math.nan
 
 
+_STRATEGIES: dict[CorrelatedName, Callable[[Participation], Strategy]] = {
+    "tree": lambda limits: BinaryTree(),
+    "banded": optimize_banded,
+    "blt": optimize_blt,
+    "bisr": banded_inverse_square_root,
+}
+
+
 def _correlated(noise: CorrelatedName, independent: float, rounds: int, apart: int) -> Guarantee:
     """The guarantee of correlated noise whose prefix sums are as noisy as those of independent noise."""
     limits = Participation(rounds=rounds, max_participations=None, min_separation=apart - 1)
-    strategy = BinaryTree() if noise == "tree" else by_name(noise, limits)
+    strategy = _STRATEGIES[noise](limits)
     one, other = (float(each.prefix_variance(rounds).mean()) for each in (Independent(), strategy))
     return guarantee(strategy.event(independent * math.sqrt(one / other), limits), "zero_out")
 

@@ -38,7 +38,7 @@ C has the coefficients 1 and sum_p scale_p decay_p^(t-1) for t >= 1. Its inverse
 the eigenvalues of diag(decays) - sqrt(scales) sqrt(scales)^T (Dvijotham et al. 2024, Section 5).
 
 >>> strategy = BufferedToeplitz(output_scales=(0.5,), buffer_decays=(0.75,))
->>> strategy.coefficients(4), strategy.inverse_coefficients(4)
+>>> strategy.coefficients(4), strategy.inverse_column(4)
 (array([1.     , 0.5    , 0.375  , 0.28125]), array([ 1.     , -0.5    , -0.125  , -0.03125]))
 
 Banded strategies: C = T(c) diag(d), a lower-triangular Toeplitz matrix of few diagonals with scaled columns.
@@ -55,15 +55,16 @@ array([1.      , 1.703125, 4.828125])
 """
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar, Literal, Protocol, get_args
+from typing import ClassVar, Literal, get_args
 
 import numpy as np
 
 from sfumato._check import InputError, between, non_negative, one_of, positive, whole
 from sfumato._lazy import scipy
-from sfumato.accounting.events.correlated import MatrixMechanism, TreeAggregation
+from sfumato.accounting.events.correlated import MatrixMechanism, StreamEvent, TreeAggregation
 from sfumato.accounting.events.event import Event
 from sfumato.accounting.events.gaussian import Gaussian
 from sfumato.accounting.events.sensitivity import Participation
@@ -137,15 +138,6 @@ def reciprocal(values: np.ndarray, rounds: int) -> np.ndarray:
     return found
 
 
-def prefix_variance_of(inverse: np.ndarray) -> np.ndarray:
-    """Variance of the prefix sums of C^-1 z for a Toeplitz C.
-
-    Args:
-        inverse: float [rounds], first column of C^-1.
-    """
-    return np.cumsum(np.cumsum(inverse) ** 2)
-
-
 def binomial_series(power: float, rounds: int) -> np.ndarray:
     """The first `rounds` coefficients of (1 - x)^power.
 
@@ -173,11 +165,12 @@ def binomial_series(power: float, rounds: int) -> np.ndarray:
 Error = Literal["mean", "max"]
 
 
-class Strategy(Protocol):
+class Strategy(ABC):
     """A lower-triangular C. All are frozen dataclasses: immutable, hashable, equal where their numbers are."""
 
     name: ClassVar[str]
 
+    @abstractmethod
     def event(self, noise_multiplier: float, participation: Participation) -> Event:
         """What `participation.rounds` rounds with this noise cost a unit within these limits.
 
@@ -185,15 +178,16 @@ class Strategy(Protocol):
             noise_multiplier: std of a coordinate of z divided by the clip norm, > 0.
             participation: what one unit may do.
         """
-        ...
 
     def squared_sensitivity(self, participation: Participation) -> float:
         """S^2 in squared clip norms, that of the event: the most that one unit moves C x, rounded up."""
-        ...
+        event = self.event(1.0, participation)
+        assert isinstance(event, StreamEvent)
+        return float(event.known_sensitivity())
 
+    @abstractmethod
     def prefix_variance(self, rounds: int) -> np.ndarray:
         """float [rounds], variance of the noise in the sum of rounds 0 to t, at noise multiplier and clip norm 1."""
-        ...
 
 
 def root_error(strategy: Strategy, participation: Participation, error: Error) -> float:
@@ -215,7 +209,7 @@ def root_error(strategy: Strategy, participation: Participation, error: Error) -
 
 
 @dataclass(frozen=True)
-class Independent:
+class Independent(Strategy):
     """C is the identity; a unit costs one release for each of its rounds."""
 
     name: ClassVar[str] = "gaussian"
@@ -236,7 +230,7 @@ Estimator = Literal["plain", "efficient"]
 
 
 @dataclass(frozen=True)
-class BinaryTree:
+class BinaryTree(Strategy):
     """One tree, or one after another; what it costs is `TreeAggregation`'s.
 
     Attributes:
@@ -256,14 +250,18 @@ class BinaryTree:
 
     def __post_init__(self) -> None:
         one_of(get_args(Estimator), estimator=self.estimator)
-        trees = self._event(1.0, Participation(rounds=1))  # the event says what trees there can be
+        trees = self.event(1.0, Participation(rounds=1))  # the event says what trees there can be
         object.__setattr__(self, "restart_every", trees.restart_every)
 
-    def event(self, noise_multiplier: float, participation: Participation) -> Event:
-        return self._event(noise_multiplier, participation)
-
-    def squared_sensitivity(self, participation: Participation) -> float:
-        return float(self._event(1.0, participation).squared_sensitivity)
+    def event(self, noise_multiplier: float, participation: Participation) -> TreeAggregation:
+        return TreeAggregation(
+            noise_multiplier=noise_multiplier,
+            steps=participation.rounds,
+            max_participations=participation.max_participations,
+            min_separation=participation.min_separation,
+            restart_every=self.restart_every,
+            completion=self.completion,
+        )
 
     def prefix_variance(self, rounds: int) -> np.ndarray:
         length = min(self.restart_every or in_rounds(rounds), in_rounds(rounds))
@@ -283,16 +281,6 @@ class BinaryTree:
             variance += of_node * (ends >> height & 1)
         return variance
 
-    def _event(self, noise_multiplier: float, participation: Participation) -> TreeAggregation:
-        return TreeAggregation(
-            noise_multiplier=noise_multiplier,
-            steps=participation.rounds,
-            max_participations=participation.max_participations,
-            min_separation=participation.min_separation,
-            restart_every=self.restart_every,
-            completion=self.completion,
-        )
-
 
 def _root_variance(rounds: int, height: int) -> float:
     """Variance of the efficient estimate of a block of 2^height rounds, of which the first `rounds` are real."""
@@ -305,8 +293,19 @@ def _root_variance(rounds: int, height: int) -> float:
     return 1.0 / (1.0 + 1.0 / below)
 
 
+class Toeplitz(Strategy):
+    """C = T diag(d) for a lower-triangular Toeplitz T."""
+
+    @abstractmethod
+    def inverse_column(self, rounds: int) -> np.ndarray:
+        """float [rounds], first column of T^-1."""
+
+    def prefix_variance(self, rounds: int) -> np.ndarray:
+        return np.cumsum(np.cumsum(self.inverse_column(in_rounds(rounds))) ** 2)
+
+
 @dataclass(frozen=True)
-class InverseBanded:
+class InverseBanded(Toeplitz):
     """C^-1[t, j] = inverse_coefficients[t - j].
 
     Attributes:
@@ -329,27 +328,16 @@ class InverseBanded:
             )
         object.__setattr__(self, "inverse_coefficients", kept)
 
-    def event(self, noise_multiplier: float, participation: Participation) -> Event:
-        return self._event(noise_multiplier, participation)
+    def event(self, noise_multiplier: float, participation: Participation) -> MatrixMechanism:
+        column = _bounding_column(self.inverse_coefficients, participation.rounds)
+        return MatrixMechanism.toeplitz(noise_multiplier, participation, column)
 
-    def squared_sensitivity(self, participation: Participation) -> float:
-        return self._event(1.0, participation).squared_sensitivity
-
-    def prefix_variance(self, rounds: int) -> np.ndarray:
-        return prefix_variance_of(padded(np.array(self.inverse_coefficients), in_rounds(rounds)))
+    def inverse_column(self, rounds: int) -> np.ndarray:
+        return padded(np.array(self.inverse_coefficients), rounds)
 
     def coefficients(self, rounds: int) -> np.ndarray:
         """float [rounds], first column of C."""
         return reciprocal(np.array(self.inverse_coefficients), in_rounds(rounds))
-
-    def _event(self, noise_multiplier: float, participation: Participation) -> MatrixMechanism:
-        return MatrixMechanism.toeplitz(
-            noise_multiplier=noise_multiplier,
-            coefficients=_bounding_column(self.inverse_coefficients, participation.rounds),
-            steps=participation.rounds,
-            max_participations=participation.max_participations,
-            min_separation=participation.min_separation,
-        )
 
 
 @lru_cache(maxsize=16)
@@ -375,7 +363,7 @@ def _bounding_column(inverse: tuple[float, ...], rounds: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class BufferedToeplitz:
+class BufferedToeplitz(Toeplitz):
     """C of a BLT, as in `MatrixMechanism.blt`.
 
     Attributes:
@@ -405,33 +393,16 @@ class BufferedToeplitz:
         object.__setattr__(self, "output_scales", scales)
         object.__setattr__(self, "buffer_decays", decays)
 
-    def event(self, noise_multiplier: float, participation: Participation) -> Event:
-        return self._event(noise_multiplier, participation)
-
-    def squared_sensitivity(self, participation: Participation) -> float:
-        return self._event(1.0, participation).squared_sensitivity
-
-    def prefix_variance(self, rounds: int) -> np.ndarray:
-        return prefix_variance_of(self.inverse_coefficients(in_rounds(rounds)))
+    def event(self, noise_multiplier: float, participation: Participation) -> MatrixMechanism:
+        return MatrixMechanism.blt(noise_multiplier, participation, self.output_scales, self.buffer_decays)
 
     def coefficients(self, rounds: int) -> np.ndarray:
         """float [rounds], first column of C."""
         return geometric_series(np.array(self.output_scales), np.array(self.buffer_decays), rounds)
 
-    def inverse_coefficients(self, rounds: int) -> np.ndarray:
-        """float [rounds], first column of C^-1."""
+    def inverse_column(self, rounds: int) -> np.ndarray:
         scales, decays = inverse(np.array(self.output_scales), np.array(self.buffer_decays))
         return geometric_series(-scales, decays, rounds)
-
-    def _event(self, noise_multiplier: float, participation: Participation) -> MatrixMechanism:
-        return MatrixMechanism.blt(
-            noise_multiplier=noise_multiplier,
-            steps=participation.rounds,
-            output_scales=self.output_scales,
-            buffer_decays=self.buffer_decays,
-            max_participations=participation.max_participations,
-            min_separation=participation.min_separation,
-        )
 
 
 def inverse(scales: np.ndarray, decays: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -458,7 +429,7 @@ def powers(decay: float, count: int) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class BandedToeplitz:
+class BandedToeplitz(Toeplitz):
     """C[t, j] = coefficients[t - j] * column_scales[j].
 
     Attributes:
@@ -485,17 +456,21 @@ class BandedToeplitz:
         positive(**{"the least of column_scales": min(scales)}, remedy="C has no inverse otherwise")
         object.__setattr__(self, "column_scales", scales)
 
-    def event(self, noise_multiplier: float, participation: Participation) -> Event:
-        return self._event(noise_multiplier, participation)
+    def event(self, noise_multiplier: float, participation: Participation) -> MatrixMechanism:
+        rounds = participation.rounds
+        if self.column_scales is None:
+            return MatrixMechanism.toeplitz(noise_multiplier, participation, self.coefficients[:rounds])
+        bands = min(len(self.coefficients), rounds)
+        check_bands(bands, participation)
+        return MatrixMechanism.banded(noise_multiplier, participation, bands, self.column_norms(rounds))
 
-    def squared_sensitivity(self, participation: Participation) -> float:
-        return self._event(1.0, participation).squared_sensitivity
+    def inverse_column(self, rounds: int) -> np.ndarray:
+        return reciprocal(np.array(self.coefficients), rounds)
 
     def prefix_variance(self, rounds: int) -> np.ndarray:
-        inverse = reciprocal(np.array(self.coefficients), in_rounds(rounds))
-        scales = self._scales(rounds)
-        if scales is None:
-            return prefix_variance_of(inverse)
+        if self.column_scales is None:
+            return super().prefix_variance(rounds)
+        inverse, scales = self.inverse_column(in_rounds(rounds)), self._scales(rounds)
         variance, row = np.empty(rounds), np.zeros(rounds)
         for t in range(rounds):  # row t of A C^-1 is the one before and round t's noise
             row[: t + 1] += inverse[t::-1] / scales[t]
@@ -506,9 +481,7 @@ class BandedToeplitz:
         """float [rounds], ||C_j||, rounded up."""
         squares = np.cumsum(np.array(self.coefficients[:rounds]) ** 2)
         left = np.minimum(np.arange(rounds, 0, -1), len(squares))
-        scales = self._scales(rounds)
-        norms = np.sqrt(squares[left - 1]) * (1 + (len(squares) + 4) * EPS)
-        return norms if scales is None else norms * scales
+        return np.sqrt(squares[left - 1]) * (1 + (len(squares) + 4) * EPS) * self._scales(rounds)
 
     def unit_columns(self, participation: Participation) -> "BandedToeplitz":
         """The same coefficients with every column of norm 1: then S^2 is the number of participations.
@@ -522,36 +495,15 @@ class BandedToeplitz:
         norms = replace(self, column_scales=None).column_norms(in_rounds(participation.rounds))
         return replace(self, column_scales=tuple((1 / norms).tolist()))
 
-    def _scales(self, rounds: int) -> np.ndarray | None:
+    def _scales(self, rounds: int) -> np.ndarray:
         if self.column_scales is None:
-            return None
+            return np.ones(rounds)
         if rounds > len(self.column_scales):
             raise InputError(
                 f"column_scales are for {len(self.column_scales)} rounds, the run has {rounds}; "
                 "optimise for as many rounds as there are"
             )
         return np.array(self.column_scales[:rounds])
-
-    def _event(self, noise_multiplier: float, participation: Participation) -> MatrixMechanism:
-        rounds, most = participation.rounds, participation.max_participations
-        separation = participation.min_separation
-        if self.column_scales is None:
-            return MatrixMechanism.toeplitz(
-                noise_multiplier=noise_multiplier,
-                coefficients=self.coefficients[:rounds],
-                steps=rounds,
-                max_participations=most,
-                min_separation=separation,
-            )
-        check_bands(min(len(self.coefficients), rounds), participation)
-        return MatrixMechanism.banded(
-            noise_multiplier=noise_multiplier,
-            steps=rounds,
-            bands=min(len(self.coefficients), rounds),
-            column_norms=self.column_norms(rounds),
-            max_participations=most,
-            min_separation=separation,
-        )
 
 
 def check_bands(bands: int, participation: Participation) -> None:

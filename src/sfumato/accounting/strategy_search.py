@@ -1,11 +1,7 @@
 """The best strategies for given participation limits: banded, BLT and BISR.
 
-A strategy by its name: of coefficients that are given, or optimised for the limits at hand.
-
 >>> limits = Participation(rounds=64, max_participations=2, min_separation=20)
->>> by_name("banded", limits, coefficients=(1.0, 0.5))
-BandedToeplitz(coefficients=(1.0, 0.5), column_scales=None)
->>> len(by_name("banded", limits).coefficients)
+>>> len(optimize_banded(limits).coefficients)
 16
 """
 
@@ -17,18 +13,15 @@ from typing import NamedTuple, get_args
 
 import numpy as np
 
-from sfumato._check import InputError, between, one_of, whole
+from sfumato._check import between, one_of, whole
 from sfumato._lazy import scipy
-from sfumato._types import MatrixName
 from sfumato.accounting.events.sensitivity import Participation
 from sfumato.accounting.numerics import dot
 from sfumato.accounting.strategies import (
     BandedToeplitz,
     BufferedToeplitz,
     Error,
-    Independent,
     InverseBanded,
-    Strategy,
     binomial_series,
     check_bands,
     geometric_series,
@@ -38,7 +31,6 @@ from sfumato.accounting.strategies import (
     powers,
     reciprocal,
     root_error,
-    square_root,
 )
 
 # The error that is made small, as a smooth function of the prefix variances, and the descent that does it.
@@ -211,17 +203,19 @@ def _correlated(weights: np.ndarray, values: np.ndarray, start: int, count: int)
 # short, are scaled up to the norm of their turn. docs/explanation/strategies.md derives it.
 
 
+DEFAULT_BANDS = 16
 _MOST_STRETCHES = 16  # column norms; turns are put together where there are more
 _FAR = 1e3  # the log of an error that no step may end with
 
 
 @lru_cache(maxsize=256)
-def optimize_banded(participation: Participation, *, bands: int, error: Error = "mean") -> BandedToeplitz:
+def optimize_banded(participation: Participation, *, bands: int | None = None, error: Error = "mean") -> BandedToeplitz:
     """The banded strategy with the least root error that descent from the square root finds.
 
     Args:
         participation: what one unit may do.
-        bands: diagonals, 1 to the number of rounds, and at most min_separation + 1 if a unit may take part twice.
+        bands: diagonals, 1 to the number of rounds, and at most min_separation + 1 if a unit may take part twice; None
+            for 16, or as many as that allows.
         error: "mean" or "max", over the prefix sums.
 
     Raises:
@@ -232,6 +226,9 @@ def optimize_banded(participation: Participation, *, bands: int, error: Error = 
     (2, True)
     """
     one_of(get_args(Error), error=error)
+    if bands is None:
+        most = participation.period if participation.most > 1 else participation.rounds
+        return optimize_banded(participation, bands=min(DEFAULT_BANDS, participation.rounds, most), error=error)
     whole(bands=bands)
     between(1, participation.rounds, bands=bands, remedy="a run has as many diagonals as rounds")
     check_bands(bands, participation)
@@ -327,6 +324,7 @@ def _at(point: np.ndarray, turns: Turns, rounds: int) -> Stepped:
 # from several quadratures of the square root, whose coefficients are moments of a measure on [0, 1].
 
 
+DEFAULT_BUFFERS = 4
 MOST_BUFFERS = 10
 """More have never been of use, and their decays can no longer be told apart."""
 
@@ -336,7 +334,9 @@ _BLT_STEPS = 1000
 
 
 @lru_cache(maxsize=256)
-def optimize_blt(participation: Participation, *, buffers: int, error: Error = "mean") -> BufferedToeplitz:
+def optimize_blt(
+    participation: Participation, *, buffers: int = DEFAULT_BUFFERS, error: Error = "mean"
+) -> BufferedToeplitz:
     """The BLT with the least root error that descent from several starts finds.
 
     Args:
@@ -496,60 +496,3 @@ def _between(low: int, high: int, ratio: float) -> list[int]:
     while found[-1] < high:
         found.append(min(high, max(found[-1] + 1, round(found[-1] * ratio))))
     return found
-
-
-DEFAULT_BANDS = 16
-_BUFFERS = 4
-
-
-def by_name(
-    name: MatrixName,
-    limits: Participation,
-    *,
-    bands: int | None = None,
-    buffers: int | None = None,
-    prefix_error: Error = "mean",
-    coefficients: tuple[float, ...] | None = None,
-    column_scales: tuple[float, ...] | None = None,
-) -> Strategy:
-    """The strategy.
-
-    Args:
-        name: "banded", "blt", "bisr", "square_root" (the baseline without optimisation) or "gaussian" (the identity).
-        limits: what one unit may do.
-        bands: of banded and bisr; None for 16, or as many as the separation allows (bisr: the best number).
-        buffers: of blt; None for 4.
-        prefix_error: what is kept small.
-        coefficients: banded, the first column; blt, output scales and then decays; bisr, the first column of the
-            inverse. None optimises them.
-        column_scales: of banded, beside coefficients; one for each round.
-
-    Raises:
-        InputError: there is no such strategy.
-    """
-    match name:
-        case "square_root" | "gaussian" if coefficients is not None:
-            raise InputError(f"coefficients are for banded, blt and bisr, got {name}; leave them out")
-        case "square_root":
-            return square_root(limits.rounds)
-        case "gaussian":
-            return Independent()
-        case "banded" if coefficients is not None:
-            return BandedToeplitz(coefficients, column_scales)
-        case "banded":
-            most = limits.period if limits.most > 1 else limits.rounds  # more would overlap
-            return optimize_banded(limits, bands=bands or min(DEFAULT_BANDS, limits.rounds, most), error=prefix_error)
-        case "blt" if coefficients is not None:
-            if len(coefficients) % 2:
-                raise InputError(
-                    f"blt takes as many output scales as decays, got {len(coefficients)} coefficients in all; give the "
-                    "scales and then the decays"
-                )
-            half = len(coefficients) // 2
-            return BufferedToeplitz(coefficients[:half], coefficients[half:])
-        case "blt":
-            return optimize_blt(limits, buffers=buffers or _BUFFERS, error=prefix_error)
-        case "bisr" if coefficients is not None:
-            return InverseBanded(coefficients)
-        case "bisr":
-            return banded_inverse_square_root(limits, bands=bands, error=prefix_error)

@@ -383,22 +383,29 @@ def account_tree(options: TreeOptions) -> Answer:
 def account_matrix(options: MatrixOptions) -> Answer:
     """Find the matrix and account it."""
     from sfumato.accounting.strategies import BandedToeplitz
-    from sfumato.accounting.strategy_search import by_name
 
-    strategy = by_name(
-        options.strategy,
-        options.limits(),
-        bands=options.bands,
-        buffers=options.buffers,
-        prefix_error=options.prefix_error,
-        coefficients=options.coefficients,
-    )
+    strategy = _strategy(options)
     other = None
     if options.unit_columns and not isinstance(strategy, BandedToeplitz):
         raise InputError(f"--unit-columns is for --strategy banded, got {options.strategy}; leave it out")
     if options.strategy == "banded" and isinstance(strategy, BandedToeplitz):
         strategy, other = _in_both_ways(strategy, options)
     return _accounted(strategy, options, f"{options.strategy} noise", other)
+
+
+def _strategy(options: MatrixOptions) -> Strategy:
+    """By its coefficients, or the best of its kind."""
+    from sfumato.accounting.strategies import Independent, square_root
+    from sfumato.mechanisms import NOISES
+    from sfumato.mechanisms.correlated import Correlated
+
+    kind = NOISES.kinds.get(options.strategy)
+    if kind is not None and issubclass(kind, Correlated):
+        known = {field.name for field in fields(kind)} & {"bands", "buffers", "prefix_error", "coefficients"}
+        return kind(**{name: getattr(options, name) for name in known}).strategy_for(options.limits())
+    if options.coefficients is not None:
+        raise InputError(f"coefficients are for banded, blt and bisr, got {options.strategy}; leave them out")
+    return Independent() if options.strategy == "gaussian" else square_root(options.steps)
 
 
 def _in_both_ways(strategy: BandedToeplitz, options: MatrixOptions) -> tuple[Strategy, _Other | None]:

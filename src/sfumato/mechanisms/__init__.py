@@ -5,8 +5,10 @@ from typing import TYPE_CHECKING
 from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
-    from sfumato.mechanisms.correlated import BISR, BLT, NOISES, Auto, Banded, CorrelatedGaussian, Tree
     from sfumato.mechanisms.gaussian import Gaussian, Mechanism
+    from sfumato.mechanisms.noises import NOISES, Auto
+    from sfumato.mechanisms.toeplitz import BISR, BLT, Banded
+    from sfumato.mechanisms.tree import Tree
 
 __all__ = [
     "BISR",
@@ -14,7 +16,6 @@ __all__ = [
     "NOISES",
     "Auto",
     "Banded",
-    "CorrelatedGaussian",
     "Gaussian",
     "Mechanism",
     "Tree",

@@ -12,41 +12,37 @@ most as many bands as parts, sampling amplifies and one unit may come or go.
 The denominator is the planned one, whoever comes. An empty cohort releases its noise. Besides the sums nothing is
 released. The clip norm must stay the same in all rounds, as they share noise.
 
->>> from sfumato.accounting.strategies import BinaryTree
->>> tree = CorrelatedGaussian(strategy=BinaryTree(), noise_multiplier=7.0, rounds=2000)
->>> tree.describe()
-'sums with tree noise (efficient)'
->>> growth(BandedToeplitz((1.0, 0.5)), 100) < 1.2, growth(BandedToeplitz((1.0, 1.5)), 100) > 1e17
-(True, True)
+A kind of noise is one class: which strategy it has for given limits, and how a row follows from the round's fresh noise
+and a few vectors that are kept. No matrix is held.
+
+>>> row = torch.ones(2, dtype=torch.float64)
+>>> add_combined(row, [(torch.ones(2), 0.5), (torch.ones(2), -2.0)]); row
+tensor([-0.5000, -0.5000], dtype=torch.float64)
+>>> add_product(row, torch.ones(3, 2), [0.5, 0.0, -2.0]); row
+tensor([-2., -2.], dtype=torch.float64)
 """
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 
 import numpy as np
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato._parts import Kinds, set_by_run
-from sfumato._random import RandomSource
-from sfumato.accounting import Event, NonPrivate, Participation, TreeAggregation
-from sfumato.accounting.events.correlated import cyclic_poisson
-from sfumato.accounting.strategies import (
-    BandedToeplitz,
-    BinaryTree,
-    BufferedToeplitz,
-    InverseBanded,
-    Strategy,
-    reciprocal,
-)
-from sfumato.accounting.strategy_search import by_name
-from sfumato.mechanisms.gaussian import Gaussian, Mechanism
-from sfumato.sampling import CyclicPoisson, Sampler, Shuffled
+from sfumato._lazy import torch
+from sfumato._parts import set_by_run
+from sfumato._random import RandomSource, Stream
+from sfumato.accounting import Event, NonPrivate, Participation
+from sfumato.accounting.strategies import Strategy
+from sfumato.mechanisms.gaussian import Mechanism, add_normals
+from sfumato.sampling import CyclicPoisson, Sampler
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,74 +52,12 @@ DEFAULT_PARTS = 8
 """Parts of cyclic Poisson sampling, and bands of its noise, where neither is given."""
 
 
-# Refuse noise that single precision cannot hold.
-#
-# A round's noise is what is fresh in it and what it takes back of earlier rounds, which are kept in single precision.
-# Where the latter outgrows the former, as it does if C⁻¹ grows from row to row, what was rounded away when they were
-# kept is no longer small next to the fresh noise. Then a contribution shows in how later rounds are rounded, whatever
-# was accounted.
-
-
-Toeplitz = BandedToeplitz | BufferedToeplitz | InverseBanded
-MOST_GROWTH = 100.0
-"""Single precision has 24 bits: 17 are left beside what is fresh. Optimised strategies have a growth of 1 to 2."""
-
-
-_LARGEST = 1e9  # entry on the diagonal of C; its inverse is the least
-
-
-def refuse_lost_digits(strategy: Toeplitz, rounds: int) -> None:
-    """Refuse a strategy whose fresh noise would be rounded away.
-
-    Raises:
-        InputError: it is one.
-    """
-    if isinstance(strategy, BandedToeplitz):
-        first = strategy.coefficients[0]
-        scales = (strategy.column_scales or (1.0,))[:rounds]
-        for scale in (1.0, min(scales), max(scales)):
-            _check.between(1 / _LARGEST, _LARGEST, remedy="scale coefficients or column_scales", diagonal=first * scale)
-    grown = growth(strategy, rounds)
-    if not grown <= MOST_GROWTH:
-        raise InputError(
-            f"the noise of {rounds} rounds grows to {grown:.3g} times what is fresh in it, and single precision would "
-            f"round that away; take coefficients of noise={strategy.name} with which it stays below {MOST_GROWTH:g}, "
-            "or fewer rounds"
-        )
-
-
-@lru_cache(maxsize=16)
-def growth(strategy: Toeplitz, rounds: int) -> float:
-    """Std of the last round's noise, in that of what is fresh in it; >= 1, infinite or NaN where doubles end."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        match strategy:
-            case BandedToeplitz():
-                inverse = reciprocal(np.array(strategy.coefficients), rounds)
-            case BufferedToeplitz():
-                inverse = strategy.inverse_coefficients(rounds)
-            case InverseBanded():
-                inverse = np.array(strategy.inverse_coefficients[:rounds])
-        return float(np.linalg.norm(inverse / inverse[0]))
-
-
-def refuse_unmade(strategy: Strategy, rounds: int) -> None:
-    """Refuse a strategy whose rows end before the last round, or outgrow single precision.
-
-    Raises:
-        InputError: it is one of these.
-    """
-    scales = getattr(strategy, "column_scales", None)
-    if scales is not None and len(scales) < rounds:
-        raise InputError(f"the strategy has {len(scales)} column scales for {rounds} rounds; give one a round")
-    if not isinstance(strategy, BinaryTree | BandedToeplitz | BufferedToeplitz | InverseBanded):
-        raise InputError(f"noise={strategy.name} has no rows of its own; use noise=gaussian")
-    if not isinstance(strategy, BinaryTree):
-        refuse_lost_digits(strategy, rounds)
+S = TypeVar("S", bound=Strategy)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Correlated(Mechanism):
-    """Noise C⁻¹z for the sums of a run; a subclass says which C.
+class Correlated(Mechanism, Generic[S]):
+    """Noise C⁻¹z for the sums of a run; a subclass says which C, and makes its rows.
 
     Attributes:
         rounds: of the whole run: nothing is accounted beyond them, and nothing is released.
@@ -138,19 +72,51 @@ class Correlated(Mechanism):
         super().__post_init__()
         if self.rounds is not None:
             _check.whole(rounds=self.rounds)
-            refuse_unmade(self.matrix, self.rounds)
+            self.refuse_unmade()
 
     @abstractmethod
-    def strategy_for(self, limits: Participation) -> Strategy:
+    def strategy_for(self, limits: Participation) -> S:
         """C for a run in which one unit takes part within these limits.
 
         Raises:
             InputError: there is none of this kind.
         """
 
-    def decided(self, strategy: Strategy) -> dict[str, Any]:
+    def decided(self, strategy: S) -> dict[str, Any]:
         """The fields that say the strategy again, so that it need not be searched for."""
         return {}
+
+    def refuse_unmade(self) -> None:
+        """Refuse a planned run that has no strategy, or whose rows cannot be made.
+
+        Raises:
+            InputError: it is one of these.
+        """
+        _ = self.strategy
+
+    @property
+    @abstractmethod
+    def vectors(self) -> int:
+        """How many vectors are kept from round to round."""
+
+    @abstractmethod
+    def advance(self, kept: Tensor, noise: Tensor, round: int) -> None:
+        """Turn a round's fresh noise into its row, and keep what later rounds need; both in place.
+
+        Args:
+            kept: float [vectors, n], as the rounds before left it; zero before the first round.
+            noise: float [n], standard normal.
+            round: from 0.
+        """
+
+    @abstractmethod
+    def needed(self, round: int) -> Iterable[int]:
+        """The rounds before this one, ascending, whose fresh noise brings `kept` back from zero."""
+
+    @property
+    def parts(self) -> int:
+        """Parts of a cyclic sampler, where it has none of its own."""
+        return DEFAULT_PARTS
 
     def planned(self, sampler: Sampler, rounds: int) -> Self:
         """With the strategy for the sampler's limits.
@@ -161,13 +127,8 @@ class Correlated(Mechanism):
         limits = limits_of(sampler, rounds)
         return replace(self, rounds=rounds, **self.decided(self.strategy_for(limits)))
 
-    @property
-    def parts(self) -> int:
-        """Parts of a cyclic sampler, where it has none of its own."""
-        return getattr(self, "bands", None) or len(getattr(self, "coefficients", None) or ()) or DEFAULT_PARTS
-
-    @property
-    def matrix(self) -> Strategy:
+    @cached_property
+    def strategy(self) -> S:
         """C of this run, as it was planned."""
         return self.strategy_for(Participation(rounds=self.run_rounds))
 
@@ -180,12 +141,7 @@ class Correlated(Mechanism):
 
     def prefix_variance(self, rounds: int) -> np.ndarray | None:
         """Variance of the sums of the noise so far, in that of z; None where the strategy is still open."""
-        return None if self.rounds is None else self.matrix.prefix_variance(rounds)
-
-    def restarts(self, round: int) -> bool:
-        """Whether a new tree begins with this round."""
-        every = self.matrix.restart_every if isinstance(self.matrix, BinaryTree) else None
-        return every is not None and round > 0 and round % every == 0
+        return None if self.rounds is None else self.strategy.prefix_variance(rounds)
 
     def release(self, total: Tensor, *, scale: float, round: int, source: RandomSource) -> Tensor:
         """The noisy sum; `total` (float [size], contiguous) is overwritten.
@@ -201,21 +157,18 @@ class Correlated(Mechanism):
                 "new run with more rounds"
             )
         _check.positive(scale=scale, remedy="noise on an unbounded sum protects nobody")
-        from sfumato.mechanisms.rows import NoiseRows, recurrence_of
-
         flat = total.view(-1)
         run = (source.key, len(flat), flat.device, flat.dtype)
         if run not in self._running:
             self._running.clear()  # one run at a time: the kept vectors of a large model are most of its memory
-            made_by = recurrence_of(self.matrix, self.run_rounds)
-            rows = NoiseRows(made_by, lambda index: source.stream("noise", index), *run[1:])
+            rows = NoiseRows(self.vectors, lambda index: source.stream("noise", index), *run[1:])
             self._running[run] = scale, rows
         first, rows = self._running[run]
         if scale != first:
             raise InputError(
                 f"rounds that share noise need one bound for all of them, got {first:g} and then {scale:g}"
             )
-        rows.add(flat, std=self.noise_std(scale), round=round)
+        rows.add(flat, self, std=self.noise_std(scale), round=round)
         return total
 
     def event(self, moved: float, sampler: Sampler, rounds: int) -> Event:
@@ -233,40 +186,32 @@ class Correlated(Mechanism):
                 "mechanism and run the same rounds"
             )
         if isinstance(sampler, CyclicPoisson):
-            return self._amplified(moved, sampler, rounds)
-        limits = limits_of(sampler, rounds)
-        event = self.matrix.event(self.multiplier / moved, limits)
-        if isinstance(event, TreeAggregation) and event.restart_every and isinstance(sampler, Shuffled):
-            epochs, rest = divmod(event.restart_every, sampler.steps_per_epoch)
-            if rest == 0:  # trees begin with epochs, and a unit is in each epoch once
-                return replace(event, max_per_tree=epochs)
-        return event
+            return self.amplified(self.multiplier / moved, sampler)
+        return self.strategy.event(self.multiplier / moved, limits_of(sampler, rounds))
 
-    def _amplified(self, moved: float, sampler: CyclicPoisson, rounds: int) -> Event:
-        """Columns of at most `parts` rows: one turn is over before the next one begins."""
-        strategy, turns = self.matrix, sampler.turns
-        bands = len(strategy.coefficients) if isinstance(strategy, BandedToeplitz) else math.inf
-        if not isinstance(strategy, BandedToeplitz) or bands > turns:
-            raise InputError(
-                f"cyclic Poisson sampling of {turns} parts amplifies banded noise of at most so many bands, "
-                f"got noise={strategy.name}" + (f" of {bands} bands" if math.isfinite(bands) else "") + "; use "
-                f"noise=banded with {turns} bands or fewer, or cohort=min_separation"
-            )
-        return cyclic_poisson(
-            noise_multiplier=self.multiplier / moved,
-            steps=rounds,
-            parts=turns,
-            sampling_rate=sampler.sampling_rate,
-            column_norm=float(strategy.column_norms(rounds).max()),
-        )
+    def amplified(self, noise_multiplier: float, sampler: CyclicPoisson) -> Event:
+        """What the whole run costs where a cyclic sampler amplifies.
+
+        Raises:
+            InputError: nothing is proven for this strategy.
+        """
+        raise not_amplified(f"noise={self.strategy.name}", sampler)
 
     def describe(self) -> str:
         """The kind of noise."""
         return f"sums with {self.settings()}"
 
+    @abstractmethod
     def settings(self) -> str:
         """The kind of noise, and what was decided for it."""
-        return in_words(self.matrix)
+
+
+def not_amplified(noise: str, sampler: CyclicPoisson) -> InputError:
+    """Nothing is proven for this noise with this sampler."""
+    return InputError(
+        f"cyclic Poisson sampling of {sampler.turns} parts amplifies banded noise of at most so many bands, got "
+        f"{noise}; use noise=banded with {sampler.turns} bands or fewer, or cohort=min_separation"
+    )
 
 
 def limits_of(sampler: Sampler, rounds: int) -> Participation:
@@ -286,207 +231,123 @@ def limits_of(sampler: Sampler, rounds: int) -> Participation:
     return limits
 
 
-@dataclass(frozen=True, kw_only=True)
-class CorrelatedGaussian(Correlated):
-    """Noise of any strategy.
+# Rows on vectors of the model's size.
+#
+# Everything follows from the run's key. Rows that are asked for in order cost one draw of noise and a pass over the
+# kept vectors; after a resume, `kept` is made again from the fresh noise of the rounds before. Kept vectors are in
+# single precision: what that rounds away is a part of the noise, and depends on nothing else. What is fresh in a row
+# has the precision of the sum that it is added to, so that it covers the sum's last digits.
+#
+# On a processor the work is done in pieces of fixed places, each by one thread, so that any number of threads gives the
+# same bits. The kept vectors of a piece lie together.
 
-    Attributes:
-        strategy: C, for at least as many rounds as the run has.
+
+_PIECE = 1 << 17  # numbers: a piece of a vector stays in the cache
+_PIECE_ON_DEVICE = 1 << 25
+
+
+class NoiseRows:
+    """Rows of C⁻¹z for a vector of one size.
+
+    Args:
+        vectors: that are kept.
+        fresh: the stream that a round's fresh noise comes from.
+        size: of the vector.
+        device: where it is.
+        dtype: of the sums that rows are added to.
     """
 
-    strategy: Strategy
+    def __init__(
+        self,
+        vectors: int,
+        fresh: Callable[[int], Stream],
+        size: int,
+        device: torch.device,
+        dtype: torch.dtype,
+    ) -> None:
+        self.round = 0
+        self._fresh, self._device, self._dtype = fresh, device, dtype
+        piece = _PIECE if device.type == "cpu" else _PIECE_ON_DEVICE
+        self._kept = {
+            at: torch.zeros(vectors, min(piece, size - at), dtype=torch.float32, device=device)
+            for at in range(0, size, piece)
+        }
 
-    def strategy_for(self, limits: Participation) -> Strategy:
-        """The one that was given."""
-        return self.strategy
+    @property
+    def kept_bytes(self) -> int:
+        """What the kept vectors take."""
+        return sum(kept.nbytes for kept in self._kept.values())
+
+    def add(self, total: Tensor, kind: Correlated[Any], *, std: float, round: int) -> None:
+        """Add std × the row of this round, which `kind` makes, to float [size], contiguous, in place."""
+        if round != self.round:
+            for kept in self._kept.values():
+                kept.zero_()
+            for earlier in kind.needed(round):
+                self._advance(kind, earlier, None, 0.0)
+        self._advance(kind, round, total, std)
+        self.round = round + 1
+
+    def _advance(self, kind: Correlated[Any], round: int, total: Tensor | None, std: float) -> None:
+        from sfumato._torch import full_precision, one_thread_each
+
+        left = deque(self._kept.items())
+        longest = max((kept.shape[1] for kept in self._kept.values()), default=0)
+        threads = torch.get_num_threads()
+        drawing = 1 if self._device.type == "cpu" else threads
+
+        def taken() -> tuple[int, Tensor] | None:
+            try:
+                return left.popleft()
+            except IndexError:  # another thread may have had the last one
+                return None
+
+        def work() -> None:
+            # used again: fresh pages cost more than what is written
+            memory = torch.empty(longest, dtype=self._dtype, device=self._device)
+            for start, kept in iter(taken, None):
+                noise = memory[: kept.shape[1]].zero_()
+                add_normals(noise, self._fresh(round).from_normal(start), std=1.0, threads=drawing)
+                kind.advance(kept, noise, round)
+                if total is not None:
+                    total[start : start + len(noise)].add_(noise, alpha=std)
+
+        if self._device.type != "cpu":
+            with full_precision(self._device):
+                work()
+            return
+        with one_thread_each(), full_precision(self._device):  # products: their bits follow from no setting
+            workers = min(threads, len(left))
+            if workers <= 1:
+                work()
+                return
+            one_each = {"initializer": torch.set_num_threads, "initargs": (1,)}
+            with ThreadPoolExecutor(workers, thread_name_prefix="noise rows", **one_each) as pool:
+                for done in [pool.submit(work) for _ in range(workers)]:
+                    done.result()
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tree(Correlated):
-    """Noise of binary trees, from which prefix sums are made (Kairouz et al. 2021).
+def add_combined(row: Tensor, parts: list[tuple[Tensor, float]]) -> None:
+    """Add the sum of weight × vector to float [n], contiguous, in place.
 
-    Attributes:
-        estimator: "efficient" (Honaker's, which uses all nodes below) or "plain".
-        restart: rounds of a tree; then a new one begins, and the server forgets its momentum. None for one tree.
-        completion: fill a tree up with empty rounds before a new one begins.
+    Args:
+        row: of single precision or more.
+        parts: one or more vectors, float [n], and their weights.
     """
-
-    estimator: Literal["efficient", "plain"] = "efficient"
-    restart: int | None = None
-    completion: bool = False
-
-    def __post_init__(self) -> None:
-        _check.one_of(("efficient", "plain"), estimator=self.estimator)
-        if self.restart is not None:
-            _check.whole(restart=self.restart)
-        if self.completion and self.restart is None:
-            raise InputError("completion needs restart: a single tree is never completed; set it, or leave both")
-        super().__post_init__()
-
-    def strategy_for(self, limits: Participation) -> BinaryTree:
-        """The tree."""
-        if self.restart is not None and self.restart >= limits.rounds:
-            raise InputError(
-                f"restart={self.restart} comes after the last of {limits.rounds} rounds; leave it out for a single tree"
-            )
-        return BinaryTree(estimator=self.estimator, restart_every=self.restart, completion=self.completion)
+    (first, weight), *others = parts
+    total = torch.mul(first, weight)
+    for vector, weight in others:
+        total.add_(vector, alpha=weight)
+    _add(row, total)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Optimised(Correlated):
-    """A kind of strategy whose coefficients are optimised for the rounds and the limits at hand.
-
-    Attributes:
-        coefficients: of the strategy; None optimises them.
-        prefix_error: what the coefficients keep small: the "mean" or the "max" of the errors of all sums so far.
-    """
-
-    coefficients: tuple[float, ...] | None = None
-    prefix_error: Literal["mean", "max"] = "mean"
-
-    def __post_init__(self) -> None:
-        _check.one_of(("mean", "max"), prefix_error=self.prefix_error)
-        super().__post_init__()
-        if self.coefficients is not None:
-            _ = self.strategy_for(Participation(rounds=1))  # refuses what is no strategy
+def add_product(row: Tensor, kept: Tensor, weights: list[float]) -> None:
+    """The same for all kept vectors, float [vectors, n], in one pass over them."""
+    _add(row, torch.mv(kept.T, torch.tensor(weights, dtype=kept.dtype, device=kept.device)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class Banded(_Optimised):
-    """Noise of a banded Toeplitz strategy (Choquette-Choo et al. 2023).
-
-    Attributes:
-        bands: vectors that the noise is made of; None for 16, or as many as the separation allows.
-        coefficients: first column of the strategy; None optimises it.
-        column_scales: a factor on each column of the strategy, one for each round; needs coefficients.
-    """
-
-    bands: int | None = None
-    column_scales: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        if self.bands is not None:
-            _check.whole(bands=self.bands)
-        if self.column_scales is not None and self.coefficients is None:
-            raise InputError("column_scales need coefficients; give both, or leave both out")
-        super().__post_init__()
-
-    def planned(self, sampler: Sampler, rounds: int) -> Self:
-        """With a band for each part of a cyclic sampler, where nothing else was chosen."""
-        if isinstance(sampler, CyclicPoisson) and self.bands is None:
-            limits = limits_of(sampler, rounds)
-            made = replace(self, bands=sampler.turns).strategy_for(limits)
-            return replace(self, rounds=rounds, **self.decided(made))
-        return super().planned(sampler, rounds)
-
-    def strategy_for(self, limits: Participation) -> Strategy:
-        """By its coefficients, or the best of so many bands."""
-        return by_name(
-            "banded",
-            limits,
-            bands=self.bands,
-            prefix_error=self.prefix_error,
-            coefficients=self.coefficients,
-            column_scales=self.column_scales,
-        )
-
-    def decided(self, strategy: Strategy) -> dict[str, Any]:
-        """First column, and scales of columns."""
-        assert isinstance(strategy, BandedToeplitz)
-        return {"coefficients": strategy.coefficients, "column_scales": strategy.column_scales}
-
-
-@dataclass(frozen=True, kw_only=True)
-class BLT(_Optimised):
-    """Noise of a buffered linear Toeplitz strategy (Dvijotham et al. 2024).
-
-    Attributes:
-        buffers: vectors that the noise is made of; None for 4.
-        coefficients: output scales and then decays; None optimises them.
-    """
-
-    buffers: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.buffers is not None:
-            _check.whole(buffers=self.buffers)
-        super().__post_init__()
-
-    def strategy_for(self, limits: Participation) -> Strategy:
-        """By its coefficients, or the best of so many buffers."""
-        return by_name(
-            "blt", limits, buffers=self.buffers, prefix_error=self.prefix_error, coefficients=self.coefficients
-        )
-
-    def decided(self, strategy: Strategy) -> dict[str, Any]:
-        """Output scales and decays."""
-        assert isinstance(strategy, BufferedToeplitz)
-        return {"coefficients": (*strategy.output_scales, *strategy.buffer_decays)}
-
-
-@dataclass(frozen=True, kw_only=True)
-class BISR(_Optimised):
-    """Noise of a banded inverse square root (Kalinin and Lampert 2025).
-
-    Attributes:
-        bands: vectors that the noise is made of; None for the best number.
-        coefficients: first column of the strategy's inverse; None optimises it.
-    """
-
-    bands: int | None = None
-
-    def __post_init__(self) -> None:
-        if self.bands is not None:
-            _check.whole(bands=self.bands)
-        super().__post_init__()
-
-    def strategy_for(self, limits: Participation) -> Strategy:
-        """By its coefficients, or the best of so many bands."""
-        return by_name("bisr", limits, bands=self.bands, prefix_error=self.prefix_error, coefficients=self.coefficients)
-
-    def decided(self, strategy: Strategy) -> dict[str, Any]:
-        """First column of the inverse."""
-        assert isinstance(strategy, InverseBanded)
-        return {"coefficients": strategy.inverse_coefficients}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Auto(Gaussian):
-    """Not decided yet: `calibrate` takes the kind with the least error that meets the budget.
-
-    Attributes:
-        prefix_error: which error: the "mean" or the "max" of those of all sums so far.
-    """
-
-    prefix_error: Literal["mean", "max"] = "mean"
-
-    def planned(self, sampler: Sampler, rounds: int) -> Self:
-        """Refused."""
-        raise InputError("noise=auto is decided by calibrate(epsilon=…, population=…); call it, or choose a noise")
-
-
-def in_words(strategy: Strategy) -> str:
-    """The noise of a strategy, for people.
-
-    >>> in_words(BinaryTree(restart_every=100))
-    'tree noise (efficient, a new tree every 100 rounds)'
-    """
-    match strategy:
-        case BinaryTree():
-            trees = "" if strategy.restart_every is None else f", a new tree every {strategy.restart_every} rounds"
-            return f"tree noise ({strategy.estimator}{trees}{', completed' if strategy.completion else ''})"
-        case BufferedToeplitz():
-            return f"BLT noise of {len(strategy.output_scales)} buffers"
-        case InverseBanded():
-            return f"inverse-banded noise of {len(strategy.inverse_coefficients)} bands"
-        case BandedToeplitz():
-            return f"banded noise of {len(strategy.coefficients)} bands"
-        case _:
-            return f"{strategy.name} noise"
-
-
-NOISES = Kinds[Mechanism](
-    {"gaussian": Gaussian, "tree": Tree, "banded": Banded, "blt": BLT, "bisr": BISR, "auto": Auto},
-    number="noise_multiplier",
-)
-"""By the word that a plan's noise may be given as; a new mechanism is its class and its line here."""
+def _add(row: Tensor, total: Tensor) -> None:
+    if row.device.type == "cpu":  # NumPy adds single to double precision twice as fast
+        np.add(row.numpy(), total.numpy(), out=row.numpy())
+    else:
+        row.add_(total)

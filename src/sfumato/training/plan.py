@@ -388,7 +388,7 @@ class Plan:
         except InputError:  # a plan.json that somebody changed
             return self
         error = getattr(own, "prefix_error", "mean")
-        same = do_the_same(made[0].matrix, made[1].matrix, limits_of(sampler, rounds), error)
+        same = do_the_same(made[0].strategy, made[1].strategy, limits_of(sampler, rounds), error)
         return begun if same else self
 
     def to_json(self) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from sfumato.accounting import (
     MatrixMechanism,
     NoisyVote,
     NonPrivate,
+    Participation,
     PureDP,
     RandomizedResponse,
     TreeAggregation,
@@ -43,7 +44,7 @@ SINGLES = [
     ZCDP(0.02),
     ExponentialMechanism(0.3),
     TreeAggregation(noise_multiplier=9.0, steps=30),
-    MatrixMechanism.toeplitz(noise_multiplier=9.0, coefficients=[1.0, 0.5], steps=30),
+    MatrixMechanism.toeplitz(9.0, Participation(rounds=30), [1.0, 0.5]),
     NoisyVote(20.0),
     RandomizedResponse(0.8, 3),
 ]

@@ -8,34 +8,36 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sfumato.accounting import Gaussian, InputError, TreeAggregation, event_from_json, guarantee
+from sfumato.accounting import Gaussian, InputError, Participation, TreeAggregation, event_from_json, guarantee
 from sfumato.accounting.events import Unknown
 from sfumato.accounting.events.correlated import MatrixMechanism, cyclic_poisson
 from slow import by_profile
 
-LIMITS = {"noise_multiplier": 2.0, "max_participations": 3, "min_separation": 4}
-BANDED = MatrixMechanism.banded(steps=20, bands=5, column_norms=np.linspace(1, 2, 20), **LIMITS)
-TOEPLITZ = MatrixMechanism.toeplitz(steps=20, coefficients=[1.0, 0.5, 0.25], **LIMITS)
-BLT = MatrixMechanism.blt(steps=20, output_scales=[0.2, 0.1], buffer_decays=[0.9, 0.5], **LIMITS)
-MATRIX = MatrixMechanism.from_matrix(matrix=np.tril(np.ones((20, 20))), **LIMITS)
-LARGE = MatrixMechanism.toeplitz(coefficients=1 / np.sqrt(np.arange(1, 10_001)), **LIMITS)
+
+def few(rounds: int) -> Participation:
+    return Participation(rounds=rounds, max_participations=3, min_separation=4)
+
+
+BANDED = MatrixMechanism.banded(2.0, few(20), bands=5, column_norms=np.linspace(1, 2, 20))
+TOEPLITZ = MatrixMechanism.toeplitz(2.0, few(20), [1.0, 0.5, 0.25])
+BLT = MatrixMechanism.blt(2.0, few(20), output_scales=[0.2, 0.1], buffer_decays=[0.9, 0.5])
+MATRIX = MatrixMechanism.from_matrix(2.0, few(20), np.tril(np.ones((20, 20))))
+LARGE = MatrixMechanism.toeplitz(2.0, few(10_000), 1 / np.sqrt(np.arange(1, 10_001)))
 ALL = pytest.mark.parametrize("event", [BANDED, TOEPLITZ, BLT, MATRIX, LARGE], ids=lambda event: event.strategy)
 
 
 def test_banded_noise_of_gboard() -> None:
     # google-research/federated, mf_dpftrl_matrices/privacy_accounting.ipynb: pt-BR, columns of norm 1
-    run = MatrixMechanism.banded(
-        noise_multiplier=8.35, steps=2000, bands=1000, max_participations=2, min_separation=1428
-    )
+    limits = Participation(rounds=2000, max_participations=2, min_separation=1428)
+    run = MatrixMechanism.banded(8.35, limits, bands=1000)
     assert run.exact
     assert run.rho("zero_out") == pytest.approx(0.014342572340349278, rel=1e-12)
     assert guarantee(run, "zero_out").epsilon(1e-10) == pytest.approx(0.9935500950539097, rel=1e-5)
 
 
 def test_independent_noise_is_the_composition_of_its_rounds() -> None:
-    run = MatrixMechanism.toeplitz(
-        noise_multiplier=3.0, steps=100, coefficients=[1.0], max_participations=None, min_separation=9
-    )
+    limits = Participation(rounds=100, max_participations=None, min_separation=9)
+    run = MatrixMechanism.toeplitz(3.0, limits, [1.0])
     expected = guarantee(Gaussian(3.0) * 10).epsilon(1e-6)
     assert guarantee(run, "zero_out").epsilon(1e-6) == pytest.approx(expected, rel=1e-9)
 
@@ -43,9 +45,8 @@ def test_independent_noise_is_the_composition_of_its_rounds() -> None:
 def test_likelihoods_of_a_run_agree_with_the_event() -> None:
     """C x + z, simulated with and without a unit in rounds 0 and 2, whose next contribution depends on the release."""
     coefficients = np.array([1.0, 0.6, 0.3, 0.2])
-    event = MatrixMechanism.toeplitz(
-        noise_multiplier=1.5, coefficients=coefficients, max_participations=2, min_separation=1
-    )
+    limits = Participation(rounds=4, max_participations=2, min_separation=1)
+    event = MatrixMechanism.toeplitz(1.5, limits, coefficients)
     matrix = np.array([[coefficients[t - j] if t >= j else 0.0 for j in range(4)] for t in range(4)])
     rng = np.random.default_rng(5)
     noise = 1.5 * rng.standard_normal((400_000, 4, 2))  # contributions are vectors in the plane
@@ -108,9 +109,7 @@ def test_a_large_strategy_is_verified_by_its_parameters() -> None:
 
 def test_what_is_not_known_exactly_says_so() -> None:
     assert all(event.exact for event in (BANDED, TOEPLITZ, BLT, LARGE))
-    rising = MatrixMechanism.toeplitz(
-        noise_multiplier=1.0, coefficients=[1.0, 2.0, 1.0], max_participations=2, min_separation=0
-    )
+    rising = MatrixMechanism.toeplitz(1.0, Participation(rounds=3, max_participations=2), [1.0, 2.0, 1.0])
     assert not rising.exact
     assert rising.squared_sensitivity >= 1 + 9 + 9  # rounds 0 and 1: column sums 1, 3, 3
 
@@ -155,24 +154,25 @@ def test_likelihoods_of_cyclic_sampling_agree_with_its_event() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: MatrixMechanism.banded(steps=20, bands=6, **LIMITS), "bands must be <= min_separation . 1 = 5, got 6"),
-        (lambda: MatrixMechanism.banded(steps=20, bands=0, **LIMITS), "bands must be a whole number"),
-        (lambda: MatrixMechanism.banded(steps=20, bands=2, column_norms=[1, 2], **LIMITS), "column_norms must be one"),
-        (lambda: MatrixMechanism.banded(steps=2, bands=2, column_norms=[1, 0], **LIMITS), "column_norms must be > 0"),
-        (lambda: MatrixMechanism.banded(steps=0, bands=2, **LIMITS), "steps must be in"),
-        (lambda: MatrixMechanism.toeplitz(coefficients=[], **LIMITS), "coefficients must be a list"),
-        (lambda: MatrixMechanism.toeplitz(coefficients=[1, float("nan")], **LIMITS), "coefficients must be a list"),
-        (lambda: MatrixMechanism.toeplitz(coefficients="abc", **LIMITS), "coefficients must be numbers"),
-        (lambda: MatrixMechanism.toeplitz(coefficients=[0, 1], **LIMITS), "first coefficient must not be zero"),
-        (lambda: MatrixMechanism.toeplitz(coefficients=[1e200, 1], **LIMITS), "scale it down"),
-        (lambda: MatrixMechanism.toeplitz(coefficients=[1e-200, 0], **LIMITS), "scale its entries up"),
-        (lambda: MatrixMechanism.toeplitz(coefficients=[1], steps=10**9, **LIMITS), "steps must be in"),
-        (lambda: MatrixMechanism.blt(steps=9, output_scales=[1], buffer_decays=[1, 1], **LIMITS), "must be as many"),
-        (lambda: MatrixMechanism.blt(steps=9, output_scales=[-1], buffer_decays=[0.5], **LIMITS), "output_scales"),
-        (lambda: MatrixMechanism.blt(steps=9, output_scales=[1], buffer_decays=[1.5], **LIMITS), "buffer_decays"),
-        (lambda: MatrixMechanism.from_matrix(matrix=np.ones((3, 2)), **LIMITS), "matrix must be square"),
-        (lambda: MatrixMechanism.from_matrix(matrix=np.ones((3, 3)), **LIMITS), "zero above the diagonal"),
-        (lambda: MatrixMechanism.from_matrix(matrix=np.zeros((3, 3)), **LIMITS), "not be zero on the diagonal"),
+        (lambda: MatrixMechanism.banded(2.0, few(20), bands=6), "bands must be <= min_separation . 1 = 5, got 6"),
+        (lambda: MatrixMechanism.banded(2.0, few(20), bands=0), "bands must be a whole number"),
+        (lambda: MatrixMechanism.banded(2.0, few(20), bands=2, column_norms=[1, 2]), "column_norms must be one"),
+        (lambda: MatrixMechanism.banded(2.0, few(2), bands=2, column_norms=[1, 0]), "column_norms must be > 0"),
+        (lambda: MatrixMechanism.banded(2.0, few(10**13), bands=2), "steps must be in"),
+        (lambda: MatrixMechanism.toeplitz(2.0, few(9), []), "coefficients must be a list"),
+        (lambda: MatrixMechanism.toeplitz(2.0, few(9), [1, float("nan")]), "coefficients must be a list"),
+        (lambda: MatrixMechanism.toeplitz(2.0, few(9), "abc"), "coefficients must be numbers"),
+        (lambda: MatrixMechanism.toeplitz(2.0, few(9), [0, 1]), "first coefficient must not be zero"),
+        (lambda: MatrixMechanism.toeplitz(2.0, few(9), [1e200, 1]), "scale it down"),
+        (lambda: MatrixMechanism.toeplitz(2.0, few(9), [1e-200, 0]), "scale its entries up"),
+        (lambda: MatrixMechanism.toeplitz(2.0, few(10**9), [1]), "steps must be in"),
+        (lambda: MatrixMechanism.blt(2.0, few(9), [1], [1, 1]), "must be as many"),
+        (lambda: MatrixMechanism.blt(2.0, few(9), [-1], [0.5]), "output_scales"),
+        (lambda: MatrixMechanism.blt(2.0, few(9), [1], [1.5]), "buffer_decays"),
+        (lambda: MatrixMechanism.from_matrix(2.0, few(3), np.ones((3, 2))), "matrix must be square"),
+        (lambda: MatrixMechanism.from_matrix(2.0, few(3), np.ones((3, 3))), "zero above the diagonal"),
+        (lambda: MatrixMechanism.from_matrix(2.0, few(3), np.zeros((3, 3))), "not be zero on the diagonal"),
+        (lambda: MatrixMechanism.from_matrix(2.0, few(4), np.eye(3)), "no lower triangle of 4 rows"),
         (lambda: dataclasses.replace(TOEPLITZ, noise_multiplier=0.0), "noise_multiplier must be > 0"),
         (lambda: dataclasses.replace(TOEPLITZ, parameters=()), "either parameters or a digest"),
         (lambda: dataclasses.replace(TOEPLITZ, strategy="dense"), "strategy must be one of"),
@@ -189,9 +189,7 @@ def test_what_cannot_be_is_refused_by_name(make: object, message: str) -> None:
 
 
 def test_a_matrix_with_a_bound_for_its_sensitivity_claims_nothing_from_below():
-    loose = MatrixMechanism.toeplitz(
-        noise_multiplier=1.0, coefficients=[1.0, -1.0, 1.0], max_participations=2, min_separation=0
-    )
+    loose = MatrixMechanism.toeplitz(1.0, Participation(rounds=3, max_participations=2), [1.0, -1.0, 1.0])
     assert not loose.exact
     for method in ("auto", "gaussian", "pld"):
         low, high = guarantee(loose, "zero_out", method).epsilon_interval(1e-5)
@@ -203,9 +201,9 @@ def test_a_matrix_with_a_bound_for_its_sensitivity_claims_nothing_from_below():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: MatrixMechanism.banded(noise_multiplier=1.0, steps=4, bands=None),  # type: ignore[arg-type]
-        lambda: MatrixMechanism.toeplitz(noise_multiplier=1.0, coefficients=[10**400]),
-        lambda: MatrixMechanism.from_matrix(noise_multiplier=1.0, matrix="eye"),  # type: ignore[arg-type]
+        lambda: MatrixMechanism.banded(1.0, few(4), bands=None),  # type: ignore[arg-type]
+        lambda: MatrixMechanism.toeplitz(1.0, few(4), [10**400]),
+        lambda: MatrixMechanism.from_matrix(1.0, few(4), "eye"),  # type: ignore[arg-type]
     ],
 )
 def test_a_strategy_of_no_numbers_is_refused_in_one_line(make):

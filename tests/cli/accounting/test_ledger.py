@@ -48,9 +48,8 @@ def test_show_gives_each_row_s_own_cost_and_the_running_total(sfumato, ledger: P
 
 def test_a_strategy_of_many_numbers_is_shown_by_how_many_they_are(sfumato, tmp_path: Path):
     path = tmp_path / "a.jsonl"
-    strategy = acc.MatrixMechanism.toeplitz(
-        coefficients=[1 / (1 + lag) for lag in range(9)], noise_multiplier=2.0, steps=9
-    )
+    coefficients = [1 / (1 + lag) for lag in range(9)]
+    strategy = acc.MatrixMechanism.toeplitz(2.0, acc.Participation(rounds=9), coefficients)
     with Ledger.open(path) as opened:
         opened.append(strategy)
     shown = sfumato("ledger", "show", path, "--adjacency", "zero_out").out

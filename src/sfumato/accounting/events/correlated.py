@@ -36,9 +36,8 @@ sampler must enforce the limits. Its sensitivity is S clip norms, the most that 
 Noise multipliers count the clip norm, not S: a strategy whose columns have norm 1 costs S^2 = participations. Banded
 strategies with cyclic Poisson sampling cost less: see `cyclic_poisson`.
 
->>> run = MatrixMechanism.banded(
-...     noise_multiplier=8.35, steps=2000, bands=1000, max_participations=2, min_separation=1427
-... )
+>>> limits = Participation(rounds=2000, max_participations=2, min_separation=1427)
+>>> run = MatrixMechanism.banded(noise_multiplier=8.35, participation=limits, bands=1000)
 >>> round(run.rho("zero_out"), 12)            # Gboard, Brazilian Portuguese
 0.01434257234
 
@@ -128,20 +127,18 @@ class StreamEvent(GaussianEvent):
                 f"{type(self).__name__} is not known under add_remove, because one unit more would shift the others "
                 'to other rounds; use adjacency="zero_out"'
             )
-        shift = math.sqrt(self._squared()) / self.noise_multiplier
+        shift = math.sqrt(self.known_sensitivity()) / self.noise_multiplier
         return 2 * shift if adjacency == "replace" else shift
 
     def _of_group(self, units: int) -> Event:
         return replace(self, noise_multiplier=divided(self.noise_multiplier, units))
 
-    def attained(self, adjacency: Adjacency) -> bool:
-        return self._is_exact()
+    def known_sensitivity(self) -> float:
+        """S^2 in squared clip norms.
 
-    def _squared(self) -> float:
-        raise NotImplementedError
-
-    def _is_exact(self) -> bool:
-        """Whether S^2 is attained, not only bounded."""
+        Raises:
+            Unknown: nothing proves it.
+        """
         raise NotImplementedError
 
     def _check_stream(self) -> None:
@@ -206,17 +203,17 @@ class TreeAggregation(StreamEvent):
         """Whether `squared_sensitivity` is the maximum. It is, but for hundreds of participations."""
         return squared_sensitivity(self._forest()).exact
 
-    def _squared(self) -> float:
+    def known_sensitivity(self) -> float:
         return self.squared_sensitivity
 
-    def _is_exact(self) -> bool:
+    def attained(self, adjacency: Adjacency) -> bool:
         return self.exact
 
     def _forest(self) -> Forest:
         return Forest(self.participation, self.restart_every, self.completion, self.max_per_tree)
 
 
-Strategy = Literal["banded", "toeplitz", "blt", "matrix"]
+Form = Literal["banded", "toeplitz", "blt", "matrix"]
 _MOST_KEPT = 4096  # parameters that an event carries with it
 _MOST_COLUMNS = 10**8  # steps whose coefficients are added up, in about ten seconds
 _Numbers = Sequence[float] | np.ndarray
@@ -246,7 +243,7 @@ class MatrixMechanism(StreamEvent):
         exact: whether S^2 is the maximum over all patterns; otherwise it is an upper bound.
     """
 
-    strategy: Strategy
+    strategy: Form
     parameters: tuple[float, ...]
     squared_sensitivity: float
     exact: bool
@@ -254,7 +251,7 @@ class MatrixMechanism(StreamEvent):
 
     def __post_init__(self) -> None:
         self._check_stream()
-        one_of(get_args(Strategy), strategy=self.strategy)
+        one_of(get_args(Form), strategy=self.strategy)
         positive(squared_sensitivity=self.squared_sensitivity)
         object.__setattr__(self, "squared_sensitivity", float(self.squared_sensitivity))
         one_of((True, False), exact=self.exact)
@@ -269,80 +266,52 @@ class MatrixMechanism(StreamEvent):
 
     @classmethod
     def banded(
-        cls,
-        *,
-        noise_multiplier: float,
-        steps: int,
-        bands: int,
-        column_norms: float | _Numbers = 1.0,
-        max_participations: int | None = 1,
-        min_separation: int = 0,
+        cls, noise_multiplier: float, participation: Participation, bands: int, column_norms: float | _Numbers = 1.0
     ) -> "MatrixMechanism":
         """C has `bands` diagonals, at most min_separation + 1, so that the columns of one unit do not overlap.
 
         Args:
             noise_multiplier: std of z divided by the clip norm, > 0.
-            steps: rounds, >= 1.
+            participation: the rounds of the run, and what one unit may do.
             bands: diagonals of C that are not zero, the main one included; more than that may be zero.
-            column_norms: L2 norm of each column, [steps], > 0; or one number where they are equal.
-            max_participations: most rounds with one unit; None where only the separation limits it.
-            min_separation: least number of rounds between two of them.
+            column_norms: L2 norm of each column, [rounds], > 0; or one number where they are equal.
 
         Raises:
             InputError: there are more bands than min_separation + 1, while a unit may take part twice.
         """
         whole(bands=bands)
         norms = _numbers("column_norms", [column_norms] if isinstance(column_norms, int | float) else column_norms)
-        return cls._of("banded", [float(bands), *norms], noise_multiplier, steps, max_participations, min_separation)
+        return cls._of("banded", [float(bands), *norms], noise_multiplier, participation)
 
     @classmethod
     def toeplitz(
-        cls,
-        *,
-        noise_multiplier: float,
-        coefficients: _Numbers,
-        steps: int | None = None,
-        max_participations: int | None = 1,
-        min_separation: int = 0,
+        cls, noise_multiplier: float, participation: Participation, coefficients: _Numbers
     ) -> "MatrixMechanism":
         """C[t, j] = coefficients[t - j].
 
         Args:
             noise_multiplier: std of z divided by the clip norm, > 0.
+            participation: the rounds of the run, and what one unit may do.
             coefficients: the first column from its diagonal on, not all zero; zero where they end. S^2 is exact where
                 they are non-increasing and >= 0 or no longer than min_separation + 1, an upper bound elsewhere.
-            steps: rounds, >= 1; as many as there are coefficients if None.
-            max_participations: most rounds with one unit; None where only the separation limits it.
-            min_separation: least number of rounds between two of them.
 
         Raises:
             InputError: no coefficient, one that is not a number, or the first one is zero.
         """
-        values = _numbers("coefficients", coefficients)
-        rounds = len(values) if steps is None else steps
-        return cls._of("toeplitz", values, noise_multiplier, rounds, max_participations, min_separation)
+        return cls._of("toeplitz", _numbers("coefficients", coefficients), noise_multiplier, participation)
 
     @classmethod
     def blt(
-        cls,
-        *,
-        noise_multiplier: float,
-        steps: int,
-        output_scales: _Numbers,
-        buffer_decays: _Numbers,
-        max_participations: int | None = 1,
-        min_separation: int = 0,
+        cls, noise_multiplier: float, participation: Participation, output_scales: _Numbers, buffer_decays: _Numbers
     ) -> "MatrixMechanism":
         """Toeplitz with the coefficients 1 and sum_p output_scales[p] * buffer_decays[p]^(t-1) for t >= 1.
 
         Args:
             noise_multiplier: std of z divided by the clip norm, > 0.
-            steps: rounds, >= 1.
+            participation: the rounds of the run, and what one unit may do.
             output_scales: omega of C (not of its inverse), one for each buffer, >= 0. S^2 is exact where they sum to
                 at most 1, and an upper bound elsewhere.
             buffer_decays: theta of C, one for each buffer, in [0, 1].
-            max_participations: most rounds with one unit; None where only the separation limits it.
-            min_separation: least number of rounds between two of them.
 
         Raises:
             InputError: scales and decays differ in number or are out of range.
@@ -350,25 +319,18 @@ class MatrixMechanism(StreamEvent):
         scales, decays = _numbers("output_scales", output_scales), _numbers("buffer_decays", buffer_decays)
         if len(scales) != len(decays):
             raise InputError(f"output_scales and buffer_decays must be as many, got {len(scales)} and {len(decays)}")
-        parameters = [*scales, *decays]
-        return cls._of("blt", parameters, noise_multiplier, steps, max_participations, min_separation)
+        return cls._of("blt", [*scales, *decays], noise_multiplier, participation)
 
     @classmethod
     def from_matrix(
-        cls,
-        *,
-        noise_multiplier: float,
-        matrix: np.ndarray,
-        max_participations: int | None = 1,
-        min_separation: int = 0,
+        cls, noise_multiplier: float, participation: Participation, matrix: np.ndarray
     ) -> "MatrixMechanism":
         """Any lower-triangular C.
 
         Args:
             noise_multiplier: std of z divided by the clip norm, > 0.
-            matrix: float [steps, steps], zero above the diagonal and not zero on it, steps <= 4096.
-            max_participations: most rounds with one unit; None where only the separation limits it.
-            min_separation: least number of rounds between two of them.
+            participation: the rounds of the run, and what one unit may do.
+            matrix: float [rounds, rounds], zero above the diagonal and not zero on it, rounds <= 4096.
 
         Raises:
             InputError: the matrix is not square, not lower triangular, singular or too large.
@@ -376,7 +338,7 @@ class MatrixMechanism(StreamEvent):
         try:
             values = np.asarray(matrix, dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
-            raise InputError(f"matrix must be numbers [steps, steps], got {type(matrix).__name__}") from None
+            raise InputError(f"matrix must be numbers [rounds, rounds], got {type(matrix).__name__}") from None
         if values.ndim != 2 or values.shape[0] != values.shape[1] or not 1 <= len(values) <= sensitivity.MOST_ROWS:
             raise InputError(
                 f"matrix must be square with 1 to {sensitivity.MOST_ROWS} rows, got shape {values.shape}; "
@@ -384,8 +346,7 @@ class MatrixMechanism(StreamEvent):
             )
         if np.any(np.triu(values, 1)):
             raise InputError("matrix must be zero above the diagonal; a later round cannot change an earlier release")
-        parameters = values[np.tril_indices(len(values))]
-        return cls._of("matrix", parameters, noise_multiplier, len(values), max_participations, min_separation)
+        return cls._of("matrix", values[np.tril_indices(len(values))], noise_multiplier, participation)
 
     def verify(self, parameters: _Numbers) -> None:
         """Check that the event was made from these numbers, in the order of `parameters`.
@@ -402,24 +363,17 @@ class MatrixMechanism(StreamEvent):
 
     @classmethod
     def _of(
-        cls,
-        strategy: Strategy,
-        parameters: _Numbers,
-        noise_multiplier: float,
-        steps: int,
-        max_participations: int | None,
-        min_separation: int,
+        cls, strategy: Form, parameters: _Numbers, noise_multiplier: float, participation: Participation
     ) -> "MatrixMechanism":
-        between(1, MOST_STEPS, steps=steps)
-        limits = Participation(rounds=steps, max_participations=max_participations, min_separation=min_separation)
+        between(1, MOST_STEPS, steps=participation.rounds)
         values = np.asarray(parameters, dtype=np.float64)
         kept = tuple(values.tolist()) if len(values) <= _MOST_KEPT else ()
-        value, exact = _seen(strategy, values, limits)
+        value, exact = _seen(strategy, values, participation)
         return cls(
             noise_multiplier=noise_multiplier,
-            steps=steps,
-            max_participations=max_participations,
-            min_separation=min_separation,
+            steps=participation.rounds,
+            max_participations=participation.max_participations,
+            min_separation=participation.min_separation,
             strategy=strategy,
             parameters=kept,
             digest="" if kept else _digest(values),
@@ -427,7 +381,7 @@ class MatrixMechanism(StreamEvent):
             exact=exact,
         )
 
-    def _squared(self) -> float:
+    def known_sensitivity(self) -> float:
         if self.digest:
             known = _SEEN.get((self.strategy, self.digest, self.participation))
             if known is None:
@@ -438,7 +392,7 @@ class MatrixMechanism(StreamEvent):
             self._compare(known)
         return self.squared_sensitivity
 
-    def _is_exact(self) -> bool:
+    def attained(self, adjacency: Adjacency) -> bool:
         return self.exact
 
     def _compare(self, computed: Squared) -> None:
@@ -450,7 +404,7 @@ class MatrixMechanism(StreamEvent):
             )
 
 
-def _squared(strategy: Strategy, parameters: np.ndarray, limits: Participation) -> Squared:
+def _squared(strategy: Form, parameters: np.ndarray, limits: Participation) -> Squared:
     """S^2 of the strategy with these parameters."""
     if np.max(np.abs(parameters)) > 1e60:
         raise InputError(f"the strategy's largest entry is {np.max(np.abs(parameters)):g}; scale it down to about 1")
@@ -498,7 +452,7 @@ _SEEN: dict[tuple[str, str, Participation], Squared] = {}
 """Sensitivities that were computed from parameters in this process, by the digest of these; some hundred bytes each."""
 
 
-def _seen(strategy: Strategy, parameters: np.ndarray, limits: Participation) -> Squared:
+def _seen(strategy: Form, parameters: np.ndarray, limits: Participation) -> Squared:
     """S^2 of the strategy; remembered."""
     key = (strategy, _digest(parameters), limits)
     if key not in _SEEN:
