@@ -16,7 +16,7 @@ from sfumato import models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD
-from sfumato.central.losses import cross_entropy
+from sfumato.central.tasks import cross_entropy
 from sfumato.data import (
     ExampleDataset,
     examples_from_arrays,

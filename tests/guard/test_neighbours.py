@@ -12,7 +12,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.guard import Recheck, due, self_check
 from sfumato.guard.recheck import Measure
-from sfumato.guard.state import shaken
+from sfumato.guard.trial import shaken
 from sfumato.per_example import Recording, covered
 from sfumato.per_example.workspace import out_of_memory
 

@@ -6,19 +6,23 @@ from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
     from sfumato.central.dpsgd import DPSGD
-    from sfumato.central.examples import ExampleContribution, predict
+    from sfumato.central.examples import ExampleContribution
     from sfumato.central.labeldp_pro import LabelDPPro
-    from sfumato.central.losses import (
+    from sfumato.central.tasks import (
         IGNORED,
+        Classification,
+        Counts,
         LossPerExample,
+        OwnLoss,
+        Regression,
         cross_entropy,
         language_model_loss,
         multi_label_loss,
         poisson_loss,
+        predict,
         squared_error,
         token_loss,
     )
-    from sfumato.central.tasks import Classification, Counts, OwnLoss, Regression
 
 __all__ = [
     "DPSGD",

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from sfumato.central.custom_loop.dataset import MapRows
     from sfumato.central.custom_loop.loop import PrivateLoop
     from sfumato.central.examples import ExampleContribution
-    from sfumato.central.losses import LossPerExample
+    from sfumato.central.tasks import LossPerExample
     from sfumato.data import ExampleDataset
     from sfumato.training.contribution import Task
     from sfumato.training.fit import Result, RunOptions

@@ -39,10 +39,5 @@ class ExampleTraining:
                 f"{self.copies} copies of one picture are all the same; choose an augmentation, flip for example"
             )
 
-    @property
-    def budget(self) -> int | None:
-        """Bytes for a micro-batch."""
-        return None if self.memory_budget is None else self.memory_budget << 20
-
 
 EXAMPLES = Kinds[ExampleTraining]({"examples": ExampleTraining})

@@ -1,17 +1,5 @@
 """Examples of a data set under a model and a loss, as `DPSGD.fit` trains them.
 
-How a model gets the inputs of a data set: by position, or by the names that the data set gives them.
-
->>> class Scaled(nn.Module):
-...     def forward(self, x, *, factor):
-...         return factor * x
->>> call(Scaled(), (torch.ones(1), torch.tensor(3.0)), ("x", "factor"))
-tensor([3.])
->>> refuse_names(Scaled(), ("x", "faktor"))
-Traceback (most recent call last):
-...
-sfumato._check.InputError: the model takes no input 'faktor'; its forward takes x, factor: name the inputs so
-
 Random flips and crops of pictures, each drawn for its example alone.
 
 What an example gets is a function of a key, its place in the data set and the number of the copy: neither the size of
@@ -24,10 +12,9 @@ a micro-batch nor the number of processes nor anybody else's presence changes it
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from inspect import Parameter, signature
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import numpy as np
 import torch  # for the doctest
@@ -39,8 +26,16 @@ from sfumato._check import InputError, first_line
 from sfumato._random import mixed_bits
 from sfumato.central.example_training import ExampleTraining
 from sfumato.central.gradients import GradientSum
-from sfumato.central.losses import LossPerExample, cross_entropy, logits_of, refuse_outputs, values_of
-from sfumato.data import ExampleDataset, UserDataset, to_tensor
+from sfumato.central.tasks import (
+    LossPerExample,
+    call,
+    cross_entropy,
+    in_order,
+    refuse_names,
+    refuse_outputs,
+    values_of,
+)
+from sfumato.data import ExampleDataset, to_tensor
 from sfumato.guard import Findings, SelfCheck, examples_first, self_check
 from sfumato.guard.placeholders import placeholder, placeholder_targets
 from sfumato.models import refuse_no_values
@@ -48,58 +43,6 @@ from sfumato.models.check import failing_layer
 from sfumato.per_example import Recording, covered
 from sfumato.training import Trainable
 from sfumato.training.contribution import ROWS, Behaviour, behaviour_of, refuse_private_as_public
-
-
-def call(model: nn.Module, inputs: Sequence[Tensor], names: Sequence[str]) -> Any:
-    """What the model gives.
-
-    Args:
-        model: any.
-        inputs: one tensor each.
-        names: the keyword of each; () for positions.
-    """
-    return model(**dict(zip(names, inputs, strict=True))) if names else model(*inputs)
-
-
-def in_order(model: nn.Module, inputs: Sequence[Tensor], names: Sequence[str]) -> tuple[Tensor, ...]:
-    """The inputs as a call by position would give them: public inputs of a model have no names.
-
-    >>> class Both(nn.Module):
-    ...     def forward(self, first, second): ...
-    >>> in_order(Both(), (torch.tensor(2), torch.tensor(1)), ("second", "first"))
-    (tensor(1), tensor(2))
-    """
-    taken, _ = _taken(model)
-    place = {name: taken.index(name) if name in taken else len(taken) for name in names}
-    return tuple(inputs[i] for i in sorted(range(len(inputs)), key=lambda i: place[names[i]] if names else i))
-
-
-def refuse_names(model: nn.Module, names: Sequence[str]) -> None:
-    """Refuse names that the model does not know.
-
-    A forward with `**keywords` takes any, and would drop a misspelt mask without a word; so some part of the model has
-    to take the name.
-
-    Raises:
-        InputError: tells those that it takes.
-    """
-    taken, open_ended = _taken(model)
-    if open_ended:
-        taken += [name for part in model.modules() for name in _taken(part)[0] if name not in taken]
-    for name in names:
-        if name not in taken:
-            raise InputError(
-                f"the model takes no input {name!r}; its forward takes {', '.join(_taken(model)[0] or taken)}: name "
-                "the inputs so"
-            )
-
-
-def _taken(part: nn.Module) -> tuple[list[str], bool]:
-    """Keywords of a forward, and whether it takes any other, too."""
-    kinds = {name: each.kind for name, each in signature(part.forward).parameters.items()}
-    named = (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
-    return [name for name, kind in kinds.items() if kind in named], Parameter.VAR_KEYWORD in kinds.values()
-
 
 Augmentation = Literal["none", "flip", "crop_flip"]
 _MARGIN = 4  # pixels that a crop may move by, as for CIFAR-10 (De et al. 2022)
@@ -150,66 +93,6 @@ def augmented(images: Tensor, examples: np.ndarray, *, kind: Augmentation, key: 
     each = torch.arange(len(images), device=device)
     # Indices on both sides of a slice put it last: [n, H, W, C], which is torch's channels_last.
     return images[each[:, None, None], :, rows[:, :, None], columns[:, None, :]].permute(0, 3, 1, 2)
-
-
-# What a model says of the examples of a data set, in bounded memory, and whether its task fits them.
-#
-# Whatever is measured on private records is private: only public or consented data belongs in an evaluation that is
-# released.
-
-
-_BATCH = 512
-
-
-def outputs_of(model: nn.Module, data: ExampleDataset, *, device: str = "cpu") -> Iterator[tuple[Any, Tensor | None]]:
-    """Outputs of all examples in bounded memory, of the model in evaluation mode.
-
-    Yields:
-        what the model gives, and targets [n] or [n, k] or None, on the device.
-    """
-    was_training = model.training
-    model.eval()
-    try:
-        for inputs, targets in data.batches(_BATCH):
-            with torch.inference_mode():
-                outputs = call(model, [to_tensor(x).to(device) for x in inputs], data.input_names)
-            yield outputs, None if targets is None else torch.from_numpy(targets).to(device)
-    finally:
-        model.train(was_training)
-
-
-def predict(model: nn.Module, data: ExampleDataset, *, device: str = "cpu") -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Targets and predictions of all examples, for a model whose outputs `logits_of` can read.
-
-    Yields:
-        targets [n] or [n, k], outputs float32 [n, …].
-
-    Raises:
-        InputError: there are no targets.
-    """
-    for outputs, targets in outputs_of(model, data, device=device):
-        if targets is None:
-            raise InputError("the examples have no targets to measure against; give them, or task=own with a loss")
-        yield targets.cpu().numpy(), logits_of(outputs).float().cpu().numpy()
-
-
-def refuse_few(data: ExampleDataset) -> None:
-    """Raise InputError if these are no single examples, or nobody can hide among them."""
-    if not isinstance(data, ExampleDataset):
-        remedy = "data.open_examples(table, input=…, label=…) makes one of a table"
-        if isinstance(data, UserDataset):
-            remedy = "data.examples_from_users(people) takes them one by one; to hide whole users take FedAvg or FedEmb"
-        raise InputError(f"data must be single examples (ExampleDataset), got {type(data).__name__}; {remedy}")
-    if len(data) < 2:
-        raise InputError(f"the data set has {len(data)} examples; a private sum needs at least 2")
-
-
-def refuse_targets(data: ExampleDataset, task: str, wanted: str, remedy: str) -> NoReturn:
-    """Raise InputError about targets that are of another kind than a task's."""
-    given = "none" if data.targets is None else f"{data.targets.dtype} {data.targets.shape}"
-    if data.num_classes is not None:
-        given = f"{data.num_classes:,} classes"
-    raise InputError(f"task={task} needs {wanted} as targets, got {given}; {remedy}")
 
 
 # Before the first step: what the model, the data and the loss say to some examples.
@@ -388,7 +271,7 @@ class ExampleContribution(GradientSum):
         self._begin(
             check,
             micro_batch=examples.micro_batch,
-            memory_budget=examples.budget,
+            memory_budget=examples.memory_budget,
             first=lambda most: spread(data, most),
         )
 

@@ -212,11 +212,11 @@ class GradientSum(Contribution):
         Args:
             check: what the self-check found.
             micro_batch: examples at once; None measures how many fit into the memory budget.
-            memory_budget: bytes; None for the device's.
+            memory_budget: MiB; None for the device's.
             first: gives at most so many examples from all over the data, of which a micro-batch is looked at.
         """
         self._layers, self._findings, self._spread = check.layers, check.findings, first
-        budget = default_budget(self._device) if memory_budget is None else memory_budget
+        budget = default_budget(self._device) if memory_budget is None else memory_budget << 20
         self.bytes_per_example = measured(self._try, self._device)
         self.micro_batch = suggested(self.bytes_per_example, budget) if micro_batch is None else micro_batch
         self._recheck = Recheck(self.model, check)

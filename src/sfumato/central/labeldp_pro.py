@@ -37,8 +37,8 @@ from sfumato.sampling import COHORTS, FixedSize, Poisson, Sampler
 if TYPE_CHECKING:
     from torch import nn
 
-    from sfumato.central.losses import LossPerExample
     from sfumato.central.projection import ProjectedContribution
+    from sfumato.central.tasks import LossPerExample
     from sfumato.data import ExampleDataset
 
 
@@ -100,8 +100,8 @@ class LabelDPPro(DPSGD):
         Raises:
             InputError: another loss than cross entropy.
         """
-        from sfumato.central.losses import cross_entropy
         from sfumato.central.projection import ProjectedContribution
+        from sfumato.central.tasks import cross_entropy
 
         if loss not in (None, cross_entropy):
             raise InputError("labeldp_pro knows the gradients of cross entropy only; leave the loss out, or use dpsgd")

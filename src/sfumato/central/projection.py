@@ -14,7 +14,7 @@ from torch.nn import functional
 from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
 from sfumato.central.examples import ExampleContribution, spread, tensors
-from sfumato.central.losses import logits_of
+from sfumato.central.tasks import logits_of
 from sfumato.clipping import ClippedSum
 from sfumato.guard.trial import seed_dropout
 from sfumato.per_example import Recording

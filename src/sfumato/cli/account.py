@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from sfumato import accounting as acc
 from sfumato._check import InputError, between, non_negative, positive, whole
 from sfumato._files import read_json
-from sfumato._rounding import rounded_down, rounded_up
 from sfumato._types import Adjacency, CorrelatedName, MatrixName, Method
 from sfumato.cli.console import Answer, SettingsError, Table, number
 from sfumato.cli.parse import CommonOptions
+from sfumato.statement.verdict import rounded_down, rounded_up
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

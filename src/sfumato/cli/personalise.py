@@ -304,7 +304,7 @@ def _opened(options: PersonaliseOptions) -> _Served:
     from sfumato.federated import FedRecon
     from sfumato.federated.vocabulary import FILE as VOCABULARY
     from sfumato.runs.checkpoint import STATE
-    from sfumato.training.old_plans import current
+    from sfumato.training.plan import current
 
     folder = runs.RunFolder(options.run)
     settings = folder.read_plan()

@@ -56,7 +56,7 @@ from sfumato.clipping import ClippedSum
 from sfumato.clipping.clipped_sum import row_norms
 from sfumato.federated.client import Client, ClientData, Phase, Steps, class_widths, head_generator
 from sfumato.federated.losses import Means, glorot_head
-from sfumato.guard.state import same_values
+from sfumato.guard.trial import same_values
 from sfumato.per_example.workspace import Workspace
 from sfumato.training.trainable import Trainable
 

@@ -61,7 +61,6 @@ from sfumato._check import InputError
 from sfumato._torch import full_precision
 from sfumato.guard.guard import Findings, at, histories, try_out
 from sfumato.guard.placeholders import made_rows, placeholder_batch, probe_rows, rows_at, stacked, tensors_of, with_nan
-from sfumato.guard.state import as_it_was, shaken, unchanged
 from sfumato.guard.trial import (
     COUPLED,
     DOUBLE,
@@ -72,13 +71,16 @@ from sfumato.guard.trial import (
     Losses,
     Tolerance,
     Trial,
+    as_it_was,
     elsewhere,
     in_double,
     is_draw,
     on_processor,
     other_device,
+    shaken,
     shape_drawn,
     to_processor,
+    unchanged,
 )
 from sfumato.per_example.engine import Recording, covered, name_of, place_of
 from sfumato.per_example.layers import ExpandRule

@@ -24,8 +24,18 @@ from torch import Tensor, nn
 from sfumato._types import Assumption
 from sfumato.guard.examples import Examples, SelfCheck
 from sfumato.guard.guard import Looked, histories, refuse_memory
-from sfumato.guard.state import as_it_was, shaken
-from sfumato.guard.trial import COUPLED, DOUBLE, HALF, SINGLE, Coupled, SameNoise, Tolerance, in_double
+from sfumato.guard.trial import (
+    COUPLED,
+    DOUBLE,
+    HALF,
+    SINGLE,
+    Coupled,
+    SameNoise,
+    Tolerance,
+    as_it_was,
+    in_double,
+    shaken,
+)
 from sfumato.per_example.engine import Recording
 from sfumato.per_example.workspace import out_of_memory
 

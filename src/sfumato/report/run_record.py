@@ -27,7 +27,7 @@ from sfumato.statement import Statement
 from sfumato.statement.verdict import Verdict, promised
 from sfumato.training import monitoring
 from sfumato.training.monitoring import SEEN
-from sfumato.training.old_plans import current
+from sfumato.training.plan import current
 
 T = TypeVar("T")
 

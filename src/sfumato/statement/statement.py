@@ -51,12 +51,11 @@ import numpy as np
 
 from sfumato._check import InputError, between, one_of, whole
 from sfumato._files import read_json, write_json
-from sfumato._rounding import rounded_down, rounded_up
 from sfumato._types import Assumption
 from sfumato.accounting.events import Event
 from sfumato.statement.blocks import Block, markdown, plain
 from sfumato.statement.sentences import Said, say
-from sfumato.statement.verdict import FPR, Verdict, judge, large_delta, membership
+from sfumato.statement.verdict import FPR, Verdict, judge, large_delta, membership, rounded_down, rounded_up
 
 NOT_STATED = "not stated by the author of this run"
 """The answer to a question that nobody answered."""

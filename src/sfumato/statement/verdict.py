@@ -1,17 +1,4 @@
-"""The verdict on a release: what an attacker gains from it.
-
-How large delta may be: well below one over the number of units.
-
-A mechanism that publishes each unit's record in full with probability delta, and nothing otherwise, is (0, delta)-
-differentially private. Of N units it publishes delta N on average, so no delta protects everybody unless that product
-is far below 1 (Dwork and Roth 2014, section 2.3).
-
->>> f"{default_delta(2_250):.3g}", round(published(default_delta(2_250), 2_250), 3)
-('4.44e-06', 0.01)
->>> is_too_large(2_250**-1.1, 2_250)   # N^-1.1 is above 0.1 / N for every N below 10^10
-True
-
-The verdict on a release: what an attacker gains from it, in one number, and the words that follow from it.
+"""The verdict on a release: what an attacker gains from it, in one number, and the words that follow from it.
 
 The number is the largest share of the members that any test finds which suspects 1 % of the outsiders: its true
 positive rate at a false positive rate of 0.01, whatever the attacker knows, for the worst data. Guarantees an upper
@@ -39,15 +26,29 @@ words for the size of the protection follow from this number alone:
 At 1 % false positives, any membership test finds at most 19.7 % of members.
 >>> judge(unit="user", adjacency="add_remove", epsilon=8.0, delta=1e-6).word   # the curve is not known
 'hardly any'
+
+How large delta may be: well below one over the number of units. A mechanism that publishes each unit's record in full
+with probability delta, and nothing otherwise, is (0, delta)-differentially private. Of N units it publishes delta N on
+average, so no delta protects everybody unless that product is far below 1 (Dwork and Roth 2014, section 2.3).
+
+>>> f"{default_delta(2_250):.3g}", round(published(default_delta(2_250), 2_250), 3)
+('4.44e-06', 0.01)
+>>> is_too_large(2_250**-1.1, 2_250)   # N^-1.1 is above 0.1 / N for every N below 10^10
+True
+
+Numbers are rounded to some digits towards the safe side: an upper bound up, a lower bound down.
+
+>>> rounded_up(18.810239, 4), rounded_down(1.99997, 4)
+(18.82, 1.999)
 """
 
 import math
 import warnings
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import cast
 
 from sfumato._check import InputError, whole
-from sfumato._rounding import rounded_up
 from sfumato._types import Adjacency, Assumption
 from sfumato.accounting.events import ApproximateDP, Event, NonPrivate, PureDP
 from sfumato.accounting.guarantees import Guarantee, guarantee
@@ -268,3 +269,19 @@ def _void(epsilon: float, spent: float, *, seeded: bool) -> str:
     if seeded:
         return "Nobody is protected: the run was seeded, and whoever knows the seed can take the noise away."
     return ""
+
+
+def rounded_up(value: float, digits: int) -> float:
+    """The smallest number of so many digits that is not below the value."""
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def rounded_down(value: float, digits: int) -> float:
+    """The largest number of so many digits that is not above the value."""
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def _rounded(value: float, digits: int, rounding: str) -> float:
+    if not math.isfinite(value):
+        return value
+    return float(Context(prec=digits, rounding=rounding).create_decimal(repr(float(value))))

@@ -7,8 +7,7 @@ from sfumato._lazy import lazily
 if TYPE_CHECKING:
     from sfumato.training.contribution import Contribution, RoundContext, Task
     from sfumato.training.fit import ContributionFactory, ModelBuilder, Result, RunOptions
-    from sfumato.training.initial_release import Opening
-    from sfumato.training.loop import Cadence, Loop
+    from sfumato.training.loop import Cadence, Loop, Opening
     from sfumato.training.monitoring import Callback, Stop
     from sfumato.training.plan import NoiseCost, Plan
     from sfumato.training.private_sum import PrivateSum

@@ -34,8 +34,7 @@ from sfumato.sampling import Poisson, VirtualClients
 from sfumato.statement import Alternative, Facts, Statement
 from sfumato.training.contribution import Contribution, Task
 from sfumato.training.frozen_features import PrefixCache, Split, cut_for, refuse_folder
-from sfumato.training.initial_release import ROUNDS, Opening
-from sfumato.training.loop import Cadence, Loop
+from sfumato.training.loop import ROUNDS, Cadence, Loop, Opening
 from sfumato.training.monitoring import (
     SEEN,
     Callback,

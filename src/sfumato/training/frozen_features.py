@@ -32,8 +32,7 @@ from sfumato.data.store.build import StoredRows, stored_rows
 from sfumato.guard import try_out
 from sfumato.guard.guard import at
 from sfumato.guard.placeholders import placeholder, placeholder_batch
-from sfumato.guard.state import Attributes, held_by, same_values
-from sfumato.guard.trial import SAME_SHAPE, Tolerance, draws_random
+from sfumato.guard.trial import SAME_SHAPE, Attributes, Tolerance, draws_random, held_by, same_values
 from sfumato.models import Part, Stage, refuse_batch_norm, refuse_no_values, stages_of, trainable_parameters
 from sfumato.models.check import tried_on
 from sfumato.models.public_batch_norm import public_inputs_of

@@ -14,28 +14,113 @@ Between an earlier release and the first checkpoint of the loop nothing keeps th
 killed there may go on with two models; under one noise, the difference of their first sums would leave without any.
 The same holds of a run without phases that was killed before that checkpoint, while its untrained model was measured
 for example: when it goes on, it draws so, too.
+
+An opening is what a run releases before its first round, as a phase of the run: its cost stands in the same ledger,
+before the rounds, and one statement covers both. What it releases decides the data that the rounds see and the size of
+the model; both are made after it. Until then the run is tried out with something made up, so that a mistake is found
+before anything is spent.
+
+An opening answers in its docstring: which unit it protects and by how much that unit moves what it counts; who is
+counted; what is released; and what happens where a run goes on.
 """
 
 import json
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
 
 from sfumato._check import InputError
+from sfumato._types import Adjacency, Stated
+from sfumato.accounting import Event
 from sfumato.clipping import Tally
 from sfumato.clipping.bounds import MOVED
 from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest
 from sfumato.training.contribution import Behaviour, Contribution, RoundContext, refuse_other
-from sfumato.training.initial_release import ROUNDS
 from sfumato.training.monitoring import Callback, Stop, Watch
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Server
+
+ROUNDS = "rounds"
+"""What the ledger calls the rounds that come after an opening."""
+
+
+class Opening(Protocol):
+    """The first release of a run.
+
+    Attributes:
+        phase: its name in the ledger.
+        words: how the statement tells it, a phrase.
+        assumptions: sentences that its guarantee rests on.
+        rehearsal: something made up that it could release.
+    """
+
+    @property
+    def phase(self) -> str: ...
+    @property
+    def words(self) -> str: ...
+    @property
+    def assumptions(self) -> tuple[Stated, ...]: ...
+    @property
+    def rehearsal(self) -> Any: ...
+
+    def decided(self, delta: float) -> Self:
+        """With all settings that follow from the statement's δ.
+
+        Raises:
+            InputError: it does not go with this δ.
+        """
+        ...
+
+    def as_begun(self, recorded: Mapping[str, Any]) -> Self:
+        """With what a search found as the run in whose plan.json this was told of the opening has it."""
+        ...
+
+    def outlook(self, population: int) -> str:
+        """Why it will hardly release anything of use among so many units, from public numbers; "" for no reason."""
+        ...
+
+    def event(self, adjacency: Adjacency) -> Event:
+        """What it costs one unit.
+
+        Raises:
+            InputError: it is not accounted for such neighbours.
+        """
+        ...
+
+    def fingerprint(self) -> str:
+        """Digest of the settings and of the private records, so that a run cannot go on with others."""
+        ...
+
+    def about(self, found: Any = None) -> dict[str, Any]:
+        """JSON for plan.json; of what was found, for the file of the released model."""
+        ...
+
+    def release(self, run: Run, data: Any, adjacency: Adjacency) -> Any:
+        """Release it, or read what a run that goes on has released.
+
+        Args:
+            run: has started, unless the phase is in its checkpoint.
+            data: that the rounds train on; nobody else is counted.
+            adjacency: the run's.
+
+        Raises:
+            InputError: nothing of use was found; what that cost is spent.
+        """
+        ...
+
+    def prepare(self, found: Any, data: Any) -> Any:
+        """The data as they are after such a release: those to train on, to watch or to test on."""
+        ...
+
+    def public(self, data: Any) -> Any:
+        """What is public of prepared data: a model is built from that, as its size and first weights are told."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)

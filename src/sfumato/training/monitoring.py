@@ -14,11 +14,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from torch import nn
 
 from sfumato._check import InputError
-from sfumato._rounding import rounded_up
 from sfumato._types import Stated
 from sfumato.accounting import Event, compose, guarantee, terms
 from sfumato.accounting.running import RunningCost
 from sfumato.metrics.regression import EXPLAINED, FIRST, NUMBERS
+from sfumato.statement.verdict import rounded_up
 from sfumato.training.contribution import Task
 from sfumato.training.private_sum import PrivateSum
 

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from sfumato._check import InputError, first_line
 from sfumato.clipping import Layout
-from sfumato.guard.state import Attributes, same_values
+from sfumato.guard.trial import Attributes, same_values
 from sfumato.models import PublicBatchNorm, refresh_statistics, trainable_parameters
 from sfumato.models.public_batch_norm import public_inputs_of
 
@@ -314,6 +314,8 @@ def _own(model: nn.Module, named: list[tuple[str, nn.Parameter]], pattern: str) 
 
 
 def _with_public_inputs(model: nn.Module) -> list[nn.Module]:
+    if not any(isinstance(part, PublicBatchNorm) for part in model.modules()):
+        return []  # what else the model holds reads no public inputs
     return [part for part in model.modules() if public_inputs_of(part) is not None]
 
 

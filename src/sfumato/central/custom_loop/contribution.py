@@ -293,7 +293,7 @@ class OwnContribution(GradientSum):
         about: what the fingerprint tells beside shapes and data.
         digest: whether the fingerprint covers the data, which are read for it.
         witness: knows the sums of steps that an earlier process has released; None for none.
-        micro_batch, memory_budget: as for `DPSGD`, the latter in bytes.
+        micro_batch, memory_budget: as for `DPSGD`.
         device: of the model.
 
     Attributes:

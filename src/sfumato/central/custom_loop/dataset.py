@@ -17,7 +17,7 @@ from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
 from sfumato.central.examples import evenly
 from sfumato.central.gradients import reading_key
-from sfumato.central.losses import value_digest
+from sfumato.central.tasks import value_digest
 from sfumato.guard import Coupled, try_out
 from sfumato.guard.guard import at, histories
 from sfumato.guard.trial import Tolerance

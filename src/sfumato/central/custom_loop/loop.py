@@ -323,7 +323,7 @@ class PrivateLoop:
             digest=self._checkpoint is not None,
             witness=self._witness,
             micro_batch=self._plan.examples.micro_batch,
-            memory_budget=self._plan.examples.budget,
+            memory_budget=self._plan.examples.memory_budget,
             device=self._device,
         )
         return self._made
