@@ -32,6 +32,19 @@ Traceback (most recent call last):
 ...
 sfumato._check.InputError: column x at position 1 has 1 values, those before it have 2; pad or cut them to one length
 
+Names as codes, and their order; rows of one pair.
+
+>>> codes = Codes("user")
+>>> codes.add(pa.array(["bo", "al", "bo"]), str).tolist(), codes.names
+([0, 1, 0], ['bo', 'al'])
+>>> sorted_names(["10", "9", "2"]), sorted_names(["10", "9", "007"])
+([2, 1, 0], [2, 0, 1])
+>>> users, items, values = np.array([0, 0, 0]), np.array([5, 7, 5]), np.array([1, 2, 4], np.float32)
+>>> pairs = repeated(users, items, 8)
+>>> kept, values = merged(pairs, values, "mean")
+>>> kept.tolist(), values.tolist()
+([False, True, True], [1.0, 2.0, 2.5])
+
 Texts of a table as token ids, by `Tokenizer` or by a function such as a Hugging Face tokenizer's.
 
 >>> import pyarrow as pa
@@ -46,7 +59,8 @@ sfumato._check.InputError: column note: tokenize gave 2 ids at position 0 and 5 
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -63,7 +77,7 @@ from sfumato.data.records import (
     position,
     remedy_of,
 )
-from sfumato.data.safeguards import MISSING, names_in
+from sfumato.data.safeguards import MISSING, Where, names_in
 from sfumato.data.schema import as_text
 from sfumato.data.text import Tokenizer
 
@@ -123,7 +137,7 @@ def parsed(texts: pa.Array, kinds: Sequence[pa.DataType]) -> pa.Array | None:
     return None
 
 
-def microseconds_of(array: pa.Array, told: str, where: Callable[[int], str]) -> np.ndarray:
+def microseconds_of(array: pa.Array, told: str, where: Where) -> np.ndarray:
     """A block of dates in microseconds since 1970, int64 [rows], 0 where one is missing.
 
     Args:
@@ -344,6 +358,112 @@ def _is_whole(name: str) -> bool:
         return str(int(name)) == name
     except ValueError:
         return False
+
+
+class Codes:
+    """Names as they come, numbered from 0.
+
+    Args:
+        role: what they are of, for messages.
+        people: whether they are of users, whose names are taken as they are; else blanks around a name do not count.
+    """
+
+    def __init__(self, role: str, *, people: bool = False) -> None:
+        self._role, self._people = role, people
+        self._numbers: dict[str, int] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """All names, by their numbers."""
+        return list(self._numbers)
+
+    def add(self, array: pa.Array, where: Where) -> np.ndarray:
+        """The numbers of a block's names, int32 [rows].
+
+        Args:
+            array: texts or whole numbers.
+            where: tells of a row.
+
+        Raises:
+            InputError: a name is missing, or they are neither.
+        """
+        found, rows = names_in(array, f"the {self._role}", where)
+        texts = [str(name) if self._people else str(name).strip() for name in found]
+        return np.array([self._numbers.setdefault(text, len(self._numbers)) for text in texts], np.int32)[rows]
+
+
+def sorted_names(names: Sequence[str]) -> list[int]:
+    """The order of names: by their number if all are whole numbers without zeros in front, else as text."""
+    if all(name.isascii() and name.isdigit() and (name == "0" or name[0] != "0") for name in names):
+        return sorted(range(len(names)), key=lambda place: int(names[place]))
+    return sorted(range(len(names)), key=names.__getitem__)
+
+
+Duplicates = Literal["refuse", "last", "mean"]
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Rows by their pair of user and item.
+
+    Attributes:
+        order: int64 [rows], rows of one pair side by side, in their order.
+        first: bool [rows], whether a row of that order is the first of its pair.
+    """
+
+    order: np.ndarray
+    first: np.ndarray
+
+    @property
+    def count(self) -> int:
+        """Rows that are not the first of their pair."""
+        return int((~self.first).sum())
+
+    def example(self) -> tuple[int, int]:
+        """A row whose pair was there before, and the row that had it."""
+        again = int((~self.first).argmax())
+        return int(self.order[again - 1]), int(self.order[again])
+
+
+def repeated(users: np.ndarray, items: np.ndarray, count: int) -> Repeated | None:
+    """The rows by pair, or None where no pair is there twice.
+
+    Args:
+        users: [rows], numbers from 0.
+        items: [rows], 0 … count − 1.
+        count: of items.
+    """
+    pairs = users.astype(np.int64) * count + items
+    pairs.sort()
+    if not (pairs[1:] == pairs[:-1]).any():
+        return None
+    pairs = users.astype(np.int64) * count + items
+    order = np.argsort(pairs, kind="stable")
+    held = pairs[order]
+    return Repeated(order, np.concatenate([[True], held[1:] != held[:-1]]))
+
+
+def merged(pairs: Repeated, values: np.ndarray, how: Duplicates) -> tuple[np.ndarray, np.ndarray]:
+    """One row for each pair: the last.
+
+    Args:
+        pairs: rows by pair.
+        values: float32 [rows].
+        how: whether it keeps its value ("last") or gets the mean of all.
+
+    Returns:
+        which rows are kept, bool [rows], and values [rows].
+    """
+    starts = np.flatnonzero(pairs.first)
+    ends = np.append(starts[1:], len(values))
+    last = pairs.order[ends - 1]
+    kept = np.zeros(len(values), bool)
+    kept[last] = True
+    if how == "mean":
+        sums = np.add.reduceat(values[pairs.order].astype(np.float64), starts)
+        values = values.copy()
+        values[last] = sums / (ends - starts)
+    return kept, values
 
 
 Tokenize = Tokenizer | Callable[[list[str]], Any]

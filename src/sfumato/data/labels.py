@@ -32,7 +32,7 @@ from sfumato._check import InputError, whole
 from sfumato.data.domain import COUNT, NAMES
 from sfumato.data.inputs import as_singles
 from sfumato.data.mapped import Strings
-from sfumato.data.safeguards import name_notes
+from sfumato.data.safeguards import Where, name_notes
 
 Repairs = Counter[tuple[str, str]]
 """How often values were taken for others: by what was done, and the column. It depends on the records."""
@@ -76,12 +76,12 @@ class LabelCodes:
         if self._declared and not self._codes:
             raise InputError("label values are declared but there are none; list the classes")
 
-    def codes(self, labels: Sequence[str], where: Sequence[str]) -> np.ndarray:
+    def codes(self, labels: Sequence[str], where: Where) -> np.ndarray:
         """The numbers of some labels, int64 [n]; final only after `order`.
 
         Args:
             labels: as text.
-            where: the place of each, for a message.
+            where: tells of a row, for a message.
 
         Raises:
             InputError: a label is none of the declared values, or is empty.
@@ -92,9 +92,9 @@ class LabelCodes:
             if code is None:
                 if self._declared:
                     allowed = ", ".join(list(self._codes)[:8])
-                    raise InputError(f"{where[i]}: the label {label!r} is none of {allowed}; {self._remedy}")
+                    raise InputError(f"{where(i)}: the label {label!r} is none of {allowed}; {self._remedy}")
                 if not label:
-                    raise InputError(f"{where[i]}: the label is missing; fill it in or remove the row")
+                    raise InputError(f"{where(i)}: the label is missing; fill it in or remove the row")
                 code = self._codes[label] = len(self._codes)
             numbers[i] = code
         return numbers

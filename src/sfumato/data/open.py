@@ -24,14 +24,13 @@ import numpy as np
 
 from sfumato._check import InputError, one_of
 from sfumato.data import gather
-from sfumato.data.columns import Tokenize
+from sfumato.data.columns import Duplicates, Tokenize
 from sfumato.data.examples import ExampleDataset
 from sfumato.data.files import MissingPart, Part
 from sfumato.data.gather import Reading, examples_of_records, opens_texts, users_of_records, with_copy
 from sfumato.data.pictures import LAYOUTS, OnError, fitted, image_size
 from sfumato.data.readers import EXAMPLES, USERS
 from sfumato.data.readers.folders import Labels
-from sfumato.data.readers.movielens import Duplicates
 from sfumato.data.readers.tars import is_tars, shards_of
 from sfumato.data.records import Reader, Records
 from sfumato.data.store.build import write_store

@@ -19,6 +19,7 @@ All other types stay: a reader takes them, or refuses them with their name and `
 """
 
 import uuid
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,6 +31,7 @@ import pyarrow.compute as pc
 
 from sfumato._check import InputError, guess
 from sfumato.data.mapped import Strings
+from sfumato.data.safeguards import Where
 
 _COUNTED = ("pandas.period",)
 """Extensions whose storage counts something that the type alone says: months since 1970 would be taken for numbers."""
@@ -173,6 +175,7 @@ def _named(kind: Any, test: str) -> bool:
 # A table that is open: its columns are read by their names, some rows at a time, as Arrow arrays.
 
 
+_ROWS = 1 << 18  # read in one go
 _LOOKED_AT = 20  # columns named in a message
 
 
@@ -223,7 +226,7 @@ class Records:
     Attributes:
         told: what messages call it.
         names: of its columns.
-        count: how many rows it has.
+        count: how many rows it has; −1 where only reading it tells.
         kind: gives the Arrow type of a column.
         read: gives some columns in blocks of at most so many rows.
         classes: names of the classes of columns that have some, as Hugging Face's do.
@@ -272,6 +275,13 @@ class Records:
         for block in self.read(list(dict.fromkeys(columns)), rows):
             yield {name: self._plain(name, block.column(name)) for name in dict.fromkeys(columns)}
 
+    def located(self, columns: Sequence[str]) -> Iterator[tuple[dict[str, pa.Array], Where]]:
+        """Blocks of some columns, each with what tells of one of its rows."""
+        start = 0
+        for block in self.blocks(columns, _ROWS):
+            yield block, lambda row, first=start: f"{self.told} {self.place(first + row)}"
+            start += len(block[columns[0]])
+
     def _plain(self, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array:
         try:
             return plain(column)
@@ -299,6 +309,21 @@ class Records:
     def has(self) -> str:
         """The names of the columns."""
         return listed(self.names)
+
+
+def told_of(tables: Sequence[Records], ends: Sequence[int]) -> Where:
+    """What tells of a row of several tables, read one after the other.
+
+    Args:
+        tables: in the order in which they were read.
+        ends: how many rows were read behind each.
+    """
+
+    def told(row: int) -> str:
+        table = bisect_right(ends, row)
+        return f"{tables[table].told} {tables[table].place(row - (ends[table - 1] if table else 0))}"
+
+    return told
 
 
 def refuse_absent(told: str, names: Sequence[str], role: str, column: str) -> None:

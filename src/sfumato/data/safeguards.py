@@ -56,6 +56,9 @@ import pyarrow as pa
 from sfumato._check import InputError
 from sfumato.data.mapped import Strings
 
+Where = Callable[[int], str]
+"""Tells of a row, for a message."""
+
 MISSING = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"})
 """What a missing value looks like in a file of text."""
 
@@ -154,7 +157,7 @@ def name_notes(names: Sequence[str], kind: Kind = "user") -> list[str]:
     return notes
 
 
-def refuse_twice(names: Iterable[str], kind: str = "user", at: Callable[[int], str] | None = None) -> None:
+def refuse_twice(names: Iterable[str], kind: str = "user", at: Where | None = None) -> None:
     """Refuse a name that is there twice, where each is listed once.
 
     Args:
@@ -228,7 +231,7 @@ def refuse_blank(name: str, told: str, where: str) -> None:
 
 
 def names_in(
-    column: pa.Array, told: str, where: Callable[[int], str], *, kind: pa.DataType | None = None
+    column: pa.Array, told: str, where: Where, *, kind: pa.DataType | None = None
 ) -> tuple[list[str | int], np.ndarray]:
     """The distinct names in a block of a column, and which of them each row has.
 

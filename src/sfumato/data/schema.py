@@ -19,12 +19,12 @@ it, 1 where the value is missing and else −1. Bounds, values, buckets and fill
 from a look at the table: minima, maxima, means and frequencies of private records are not public.
 
 >>> age = column("age", {"kind": "numeric", "low": 20, "high": 60})
->>> age.numbers(["20", "50", "99"], ["", "", ""])[:, 0].tolist()
+>>> age.numbers(["20", "50", "99"], str)[:, 0].tolist()
 [-1.0, 0.5, 1.0]
 >>> sex = column("sex", {"kind": "category", "values": ["Female", "Male"]})
 >>> sex.size, sex.ids(["Male", "", "?x"]).tolist()
 (4, [3, 0, 1])
->>> column("price", {"kind": "target"}).numbers(["-3.5", "1e6"], ["", ""]).tolist()
+>>> column("price", {"kind": "target"}).numbers(["-3.5", "1e6"], str).tolist()
 [-3.5, 1000000.0]
 """
 
@@ -41,7 +41,7 @@ import yaml
 from sfumato._check import InputError
 from sfumato._types import Assumption
 from sfumato.data.labels import CLIPPED, FILLED, UNDECLARED, Repairs
-from sfumato.data.safeguards import MISSING
+from sfumato.data.safeguards import MISSING, Where
 from sfumato.data.text import hashed_id
 
 KINDS = "numeric (low, high, log, fill), category (buckets or values), label (values), target, count, drop"
@@ -79,12 +79,12 @@ class NumericColumn:
         """The names of the columns that it becomes."""
         return (self.name,) if self.fill is None else (self.name, f"{self.name} is missing")
 
-    def numbers(self, values: Sequence[str], where: Sequence[str], repairs: Repairs | None = None) -> np.ndarray:
+    def numbers(self, values: Sequence[str], where: Where, repairs: Repairs | None = None) -> np.ndarray:
         """The column scaled to [−1, 1], float32 [n, 1], or [n, 2] with the indicator.
 
         Args:
             values: as text.
-            where: the place of each, for a message.
+            where: tells of a row, for a message.
             repairs: counts what is filled and clipped.
 
         Raises:
@@ -96,13 +96,13 @@ class NumericColumn:
                 raw[i] = math.nan if value in MISSING else float(value)
             except ValueError:
                 raise InputError(
-                    f"{where[i]}: {self.name!r} is numeric, got {value!r}; correct it, or declare it as a category"
+                    f"{where(i)}: {self.name!r} is numeric, got {value!r}; correct it, or declare it as a category"
                 ) from None
         missing = np.isnan(raw)
         if missing.any() and self.fill is None:
             at = int(np.flatnonzero(missing)[0])
             raise InputError(
-                f"{where[at]}: {self.name!r} is missing; declare a public fill, for example "
+                f"{where(at)}: {self.name!r} is missing; declare a public fill, for example "
                 f'"fill": {self.low:g}, which also adds an indicator column'
             )
         if repairs is not None:
@@ -194,12 +194,12 @@ class TargetColumn:
     name: str
     count: bool = False
 
-    def numbers(self, values: Sequence[str], where: Sequence[str]) -> np.ndarray:
+    def numbers(self, values: Sequence[str], where: Where) -> np.ndarray:
         """The column as it stands, float32 [n], or int64 [n] for counts.
 
         Args:
             values: as text.
-            where: the place of each, for a message.
+            where: tells of a row, for a message.
 
         Raises:
             InputError: a value is missing, no number, or not finite in single precision; or no whole number >= 0.
@@ -219,7 +219,7 @@ class TargetColumn:
         if wrong.any():
             at = int(wrong.argmax())
             given = "it is missing" if values[at] in MISSING else f"got {values[at]!r}"
-            raise InputError(f"{where[at]}: {self.name!r} must be {wanted}, {given}; correct it or remove the row")
+            raise InputError(f"{where(at)}: {self.name!r} must be {wanted}, {given}; correct it or remove the row")
         return raw.astype(np.int64 if self.count else np.float32)
 
 

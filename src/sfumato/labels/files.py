@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from sfumato._check import InputError
-from sfumato.data.readers.delimited import SUFFIXES, read_rows
+from sfumato.data.readers.delimited import SUFFIXES, Delimited, filled
 from sfumato.data.readers.tables import LINES, PARQUET
 from sfumato.data.records import is_nested, is_number, is_text, plain, plain_kind, refuse_absent, remedy_of
 
@@ -111,55 +111,40 @@ class DelimitedLabels:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        header = next(self._blocks(), None)
-        if header is None:
-            raise InputError(f"{path} is empty; needed are a header and a row for each label")
-        self._header = header[0]
-        self._names = [name.strip() for name in self._header]
+        self._file = Delimited(path)
+        self._names = self._file.names
 
     def kind(self, column: str) -> pa.DataType:
         refuse_absent(str(self.path), self._names, "column", column)
         return pa.string()
 
     def cells(self, columns: list[str]) -> Iterator[Cells]:
-        for rows in self._rows():
-            yield self._cells(rows, columns)
+        for block in self._file.blocks([self._names.index(name) for name in columns], _ROWS):
+            yield {name: column.cast(pa.string()) for name, column in zip(columns, block.columns, strict=True)}
 
     def flat(self) -> Iterator[Cells]:
-        return self.cells(self._names)
+        return self.cells([*self._names])
 
     def copy(
         self, out: Path, columns: list[str], label: str, exchange: Exchange, *, order: np.ndarray | None = None
     ) -> None:
         place = self._names.index(label)
-        held: list[list[str]] = []
+        held: list[tuple[str, ...]] = []
         with _opened(out) as file:
             writer = csv.writer(file, delimiter="\t" if ".tsv" in out.name.lower() else ",", lineterminator="\n")
-            writer.writerow(self._header)
-            for rows in self._rows():
-                reports = exchange(self._cells(rows, columns)).to_pylist()
-                for row, report in zip(rows, reports, strict=True):
-                    row[place] = report  # a number is written as Python shows it
-                held.extend(rows)
+            writer.writerow(self._file.first)
+            for block in self._file.blocks(range(len(self._names)), _ROWS, as_written=True):
+                reports = exchange(
+                    {name: filled(block.column(self._names.index(name))).cast(pa.string()) for name in columns}
+                )
+                fields = [*block.columns[:place], reports, *block.columns[place + 1 :]]
+                rows = zip(*(column.to_pylist() for column in fields), strict=True)  # a number is as Python shows it
                 if order is None:
-                    writer.writerows(held)
-                    held.clear()
+                    writer.writerows(rows)
+                else:
+                    held.extend(rows)
             if order is not None:
                 writer.writerows(held[place] for place in order.tolist())
-
-    def _rows(self) -> Iterator[list[list[str]]]:
-        blocks = self._blocks()
-        yield next(blocks)[1:]
-        yield from blocks
-
-    def _blocks(self) -> Iterator[list[list[str]]]:
-        return (block.rows for block in read_rows(self.path, keep_blanks=True))
-
-    def _cells(self, rows: list[list[str]], columns: list[str]) -> Cells:
-        places = {name: self._names.index(name) for name in columns}
-        return {
-            name: pa.array([row[place].strip() or None for row in rows], pa.string()) for name, place in places.items()
-        }
 
 
 @contextmanager

@@ -97,7 +97,7 @@ def test_ctrl_c_leaves_no_table_and_the_run_goes_on(
 
     out, drawn = tmp_path / "o.csv", module.reports_of
     words = (*COMMAND, table, "--label", "y", "--epsilon", 1, "--public-classes", "--out", out)
-    monkeypatch.setattr("sfumato.data.readers.delimited.BLOCK", 50)
+    monkeypatch.setattr("sfumato.labels.files._ROWS", 50)
     with monkeypatch.context() as context:
 
         def interrupted(*arguments, **named):

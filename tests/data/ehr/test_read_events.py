@@ -1,6 +1,5 @@
 """Health records from a table of events: visits from times, columns from codes, whatever the order of rows."""
 
-import importlib
 from pathlib import Path
 
 import numpy as np
@@ -65,8 +64,7 @@ def test_the_same_records_come_out_however_small_the_blocks_are(
     block: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     data = _read(EVENTS, tmp_path)
-    records = importlib.import_module("sfumato.data.readers.movielens")
-    monkeypatch.setattr(records, "_ROWS", block)
+    monkeypatch.setattr("sfumato.data.records._ROWS", block)
     frame = pd.read_csv(tmp_path / "events.csv", dtype=str, keep_default_na=False)
     frame["hour"] = pd.to_numeric(frame["hour"].replace("", None))
     assert_same(ehr_from_events(frame, id="who", time="hour", time_unit="hours"), data)
@@ -132,7 +130,7 @@ def test_dates_count_from_the_first_visit(tmp_path: Path):
         ("al,1,pulse,66", "al,-1,pulse,66", r"the time 'hour' at .*csv line 9 is -1"),
         ("al,1,pulse,66", "al,2020-01-01,pulse,66", r"the time 'hour' at .*csv line 9 is '2020-01-01'"),
         ("al,1,pulse,66", "al,1,pulse,inf", r"'pulse' is 'inf' at .*csv line 9"),
-        ("al,1,pulse,66", "al,1,pulse", r"line 9: .*; correct the row"),
+        ("al,1,pulse,66", "al,1,pulse", r"line 9 has 3 columns, the first row has 4; complete the row"),
         ("who,hour,code", "who,hour,kode", r"no column 'code' for code='code' \(did you mean kode\?\)"),
     ],
 )

@@ -1,6 +1,5 @@
 """Health records from tables: the same ones however they are written down, and bad rows refused by their place."""
 
-import importlib
 from dataclasses import replace
 from pathlib import Path
 
@@ -173,7 +172,7 @@ GOOD = "who,day,x,w\na,0,1,k\na,1,2,l\nb,0,3,k\nb,2,4.5,k\n"
         ("b,2,4.5", "b,2,inf", r"'x' is 'inf' at .* line 5"),
         ("w\n", "x\n", r"has the column 'x' twice"),
         ("w\n", "who\n", r"has the column 'who' twice"),
-        ("b,2,4.5,k", "b,2,4.5", r"line 5: .*; correct the row"),
+        ("b,2,4.5,k", "b,2,4.5", r"line 5 has 3 columns, the first row has 4; complete the row"),
     ],
 )
 def test_a_bad_row_is_refused_with_its_line_and_a_remedy(old: str, new: str, said: str, tmp_path: Path):
@@ -315,9 +314,8 @@ def test_an_outcome_of_one_class_cannot_be_learned(tmp_path: Path):
 
 
 def test_a_file_is_read_in_blocks_and_a_late_row_keeps_its_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    records = importlib.import_module("sfumato.data.readers.movielens")
-    monkeypatch.setattr(records, "_BYTES", 64)
-    monkeypatch.setattr(records, "_ROWS", 3)
+    monkeypatch.setattr("sfumato.data.readers.delimited._BYTES", 64)
+    monkeypatch.setattr("sfumato.data.records._ROWS", 3)
     text = "who,day,x\n" + "".join(f"p{i // 3},{i % 3},{i}\n" for i in range(60))
     data = _read(text, tmp_path)
     assert data.numbers[:, 0].tolist() == list(range(60))

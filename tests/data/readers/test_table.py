@@ -92,7 +92,7 @@ def test_a_record_is_read_alike_whatever_the_others_are(tmp_path: Path) -> None:
 def test_numbers_stay_within_one_and_keep_their_order(low, width, log, values) -> None:
     one = column("x", {"kind": "numeric", "low": low, "high": low + width, "log": log})
     values = sorted(values)
-    scaled = one.numbers([repr(value) for value in values], [""] * len(values))[:, 0]  # type: ignore[union-attr]
+    scaled = one.numbers([repr(value) for value in values], str)[:, 0]  # type: ignore[union-attr]
     assert np.abs(scaled).max() <= 1
     assert (np.diff(scaled) >= -1e-6).all()
 

@@ -40,23 +40,19 @@ import pyarrow as pa
 
 from sfumato._check import InputError, guess, one_of, whole
 from sfumato._types import RecordUnit
-from sfumato.data.columns import as_number, is_missing, is_number_text
+from sfumato.data.columns import Codes, Duplicates, as_number, is_missing, is_number_text, merged, repeated
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema, TimeUnit
 from sfumato.data.ehr.schema import categorical as categories
 from sfumato.data.ehr.tables import (
-    blocks_of,
     dataset_of,
     profiled,
     read_static,
-    rows_of,
     subjects_of,
-    told_of,
     whose_of,
 )
 from sfumato.data.ehr.values import (
     Profile,
-    Where,
     codes_of,
     is_absent,
     late_start,
@@ -67,8 +63,9 @@ from sfumato.data.ehr.values import (
     texts_of,
     times_of,
 )
-from sfumato.data.readers.movielens import Codes, Duplicates, RatingRecords, merged, repeated
-from sfumato.data.records import is_number, refuse_absent
+from sfumato.data.readers.tables import open_rows
+from sfumato.data.records import Records, is_number, refuse_absent, told_of
+from sfumato.data.safeguards import Where
 from sfumato.data.schema import as_text
 
 
@@ -567,9 +564,9 @@ def ehr_from_events(
     if id is None or time is None:
         raise InputError("which columns are the patient and the time? give id= and time=, or a schema")
     return records_of_tables(
-        [rows_of(events)],
+        [open_rows(events)],
         Roles(id=id, time=time, code=code, values=(value,)),
-        None if static is None else rows_of(static),
+        None if static is None else open_rows(static),
         schema=found,
         time_unit=time_unit,
         outcome=outcome,
@@ -584,9 +581,9 @@ def ehr_from_events(
 
 
 def records_of_tables(
-    tables: Sequence[RatingRecords],
+    tables: Sequence[Records],
     roles: Roles,
-    static: RatingRecords | None = None,
+    static: Records | None = None,
     *,
     schema: Schema | None,
     time_unit: TimeUnit,
@@ -632,7 +629,7 @@ def records_of_tables(
     count = len(gathering.ids.names)
     ends = []
     for table in tables:
-        for block, where in blocks_of(table, roles.names):
+        for block, where in table.located(roles.names):
             gathering.add(block, roles, where)
             if static is not None and len(gathering.ids.names) > count:
                 raise InputError(
@@ -681,14 +678,14 @@ def records_of_tables(
 
 
 def _most_frequent(
-    tables: Sequence[RatingRecords], roles: Roles, count: int, but: Sequence[str], people: Collection[str] | None
+    tables: Sequence[Records], roles: Roles, count: int, but: Sequence[str], people: Collection[str] | None
 ) -> set[str]:
     """The codes of most events with a time, and all of events without one; read in a pass of its own."""
     whole(codes=count)
     counts, timeless = Counter[str](), set[str]()
     sieve, seen = Events(but=(VISIT, ORIGIN, *but), people=people), Codes("code")
     for table in tables:
-        for block, where in blocks_of(table, (roles.id, roles.code, roles.time)):
+        for block, where in table.located((roles.id, roles.code, roles.time)):
             numbers = seen.add(block[roles.code], where)
             kept = sieve.kept(block, roles, where)
             absent = is_absent(block[roles.time])

@@ -11,12 +11,12 @@ import pyarrow as pa
 
 from sfumato._check import InputError, guess
 from sfumato._files import whole_folder, write_json
+from sfumato.data.columns import Codes, Duplicates
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.events import ORIGIN, SUBJECT, Roles, records_of_tables
 from sfumato.data.ehr.schema import MICROSECONDS, Schema, TimeUnit
-from sfumato.data.ehr.tables import blocks_of, rows_of
-from sfumato.data.ehr.write import RatingRecords, observed, parts_of
-from sfumato.data.readers.movielens import Codes, Duplicates
+from sfumato.data.ehr.write import EHRRecords, observed, parts_of
+from sfumato.data.readers.tables import open_rows
 from sfumato.data.records import refuse_absent
 from sfumato.data.safeguards import refuse_same_files, refuse_twice
 
@@ -105,7 +105,7 @@ def read_meds(
     if schema is not None and inferring:
         raise InputError("the schema says what outcome, categorical, drop and codes would; give one of both")
     refuse_same_files(files)
-    tables = [rows_of(file) for file in files]
+    tables = [open_rows(file) for file in files]
     values = [name for name in ("numeric_value", "text_value") if all(name in table.names for table in tables)]
     return records_of_tables(
         tables,
@@ -125,12 +125,12 @@ def read_meds(
 
 def _people(folder: Path, split: str) -> set[str]:
     """The patients of a part."""
-    table = rows_of(folder / SPLITS)
+    table = open_rows(folder / SPLITS)
     refuse_absent(table.told, table.names, "id", "subject_id")
     refuse_absent(table.told, table.names, "split", "split")
     parts: dict[str, set[str]] = {}
     subjects, listed = Codes("patient", people=True), list[str]()
-    for block, where in blocks_of(table, ("subject_id", "split")):
+    for block, where in table.located(("subject_id", "split")):
         people, names = subjects.add(block["subject_id"], where).tolist(), subjects.names
         listed += [names[person] for person in people]
         for person, part in zip(people, block["split"].to_pylist(), strict=True):
@@ -152,7 +152,7 @@ _LATEST = np.datetime64("2250-01-01", "us").astype(np.int64)
 
 
 def write_meds(
-    records: RatingRecords, folder: Path | str, *, synthetic: bool, name: str | None = None, split: str = "train"
+    records: EHRRecords, folder: Path | str, *, synthetic: bool, name: str | None = None, split: str = "train"
 ) -> None:
     """Write a folder of MEDS.
 

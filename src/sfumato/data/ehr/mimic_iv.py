@@ -9,15 +9,14 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError, positive, whole
-from sfumato.data.columns import is_missing
+from sfumato.data.columns import Codes, Duplicates, is_missing
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.events import Events, Making, Roles, records_of_events
 from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema, categorical, numeric
-from sfumato.data.ehr.tables import blocks_of, rows_of
-from sfumato.data.ehr.values import Profile, Where, codes_of, numbers_of, refuse_nearly_unique, texts_of, times_of
-from sfumato.data.readers.movielens import Codes, Duplicates, RatingRecords
-from sfumato.data.records import refuse_absent
-from sfumato.data.safeguards import missing_name, refuse_twice
+from sfumato.data.ehr.values import Profile, codes_of, numbers_of, refuse_nearly_unique, texts_of, times_of
+from sfumato.data.readers.tables import open_rows
+from sfumato.data.records import Records, refuse_absent
+from sfumato.data.safeguards import Where, missing_name, refuse_twice
 from sfumato.data.schema import as_text
 
 # Stays in intensive care of MIMIC-IV: when each was, and what is known of it and does not change.
@@ -78,7 +77,7 @@ class Stays:
         return np.where(within, found, -1)
 
 
-def file_of(folder: Path, name: str) -> RatingRecords:
+def file_of(folder: Path, name: str) -> Records:
     """A table of a release, in the folder itself or in those of the hospital and of intensive care.
 
     Raises:
@@ -87,7 +86,7 @@ def file_of(folder: Path, name: str) -> RatingRecords:
     for place in (folder, folder / "hosp", folder / "icu"):
         for suffix in (".csv.gz", ".csv", ".parquet"):
             if (path := place / f"{name}{suffix}").is_file():
-                return rows_of(path)
+                return open_rows(path)
     raise InputError(f"{folder} has no {name}.csv.gz, nor its folders hosp and icu; give the folder of a release")
 
 
@@ -140,7 +139,7 @@ def read_stays(folder: Path, hours: float | None, declared: Sequence[Column] | N
     )
 
 
-def _columns(table: RatingRecords, found: Mapping[str, list[str]]) -> tuple[tuple[Column, ...], dict[str, np.ndarray]]:
+def _columns(table: Records, found: Mapping[str, list[str]]) -> tuple[tuple[Column, ...], dict[str, np.ndarray]]:
     """The static columns and their values; one without any value is left out."""
     columns, values = [], {}
 
@@ -163,7 +162,7 @@ def _columns(table: RatingRecords, found: Mapping[str, list[str]]) -> tuple[tupl
 
 
 def _declared(
-    table: RatingRecords, found: Mapping[str, list[str]], columns: Sequence[Column]
+    table: Records, found: Mapping[str, list[str]], columns: Sequence[Column]
 ) -> tuple[tuple[Column, ...], dict[str, np.ndarray]]:
     """The static columns of a schema, and their values."""
 
@@ -182,12 +181,12 @@ def _declared(
     return tuple(columns), values
 
 
-def _texts(table: RatingRecords, columns: Sequence[str]) -> dict[str, list[str]]:
+def _texts(table: Records, columns: Sequence[str]) -> dict[str, list[str]]:
     """Some columns as texts, "" where a value is missing; the first has each name once."""
     for name in columns:
         refuse_absent(table.told, table.names, name, name)
     held: dict[str, list[str]] = {name: [] for name in columns}
-    for block, _ in blocks_of(table, columns):
+    for block, _ in table.located(columns):
         for name in columns:
             held[name] += [as_text(value).strip() for value in block[name].to_pylist()]
     key = columns[0]
@@ -204,11 +203,11 @@ def _texts(table: RatingRecords, columns: Sequence[str]) -> dict[str, list[str]]
     return held
 
 
-def _dates(table: RatingRecords, name: str) -> np.ndarray:
+def _dates(table: Records, name: str) -> np.ndarray:
     """A column of dates in microseconds."""
     refuse_absent(table.told, table.names, name, name)
     held = []
-    for block, where in blocks_of(table, (name,)):
+    for block, where in table.located((name,)):
         times, dates = times_of(block[name], name, where)
         missing = np.isnan(times)
         if missing.any() or not dates:
@@ -308,7 +307,7 @@ def _refuse_other(schema: Schema, items: int | Sequence[int] | None) -> None:
 
 
 def _chosen(
-    items: int | Sequence[int] | None, labs: RatingRecords, stays: Stays, labels: dict[str, str], folder: Path
+    items: int | Sequence[int] | None, labs: Records, stays: Stays, labels: dict[str, str], folder: Path
 ) -> list[str]:
     """The items that are read where no schema says it."""
     if items is None or isinstance(items, int):
@@ -338,7 +337,7 @@ def _items_of(schema: Schema, labels: dict[str, str], folder: Path) -> dict[str,
     return {known[column.name]: column.name for column in schema.temporal}
 
 
-def _events(labs: RatingRecords, stays: Stays, names: dict[str, str], duplicates: Duplicates) -> Making:
+def _events(labs: Records, stays: Stays, names: dict[str, str], duplicates: Duplicates) -> Making:
     """The values of the items that have a name."""
     events, rows = Events(), list[np.ndarray]()
     events.ids.add(pa.array(stays.ids), str)  # in the order of the stays, those without a value too
@@ -379,12 +378,12 @@ class _Found:
         self.stays, self.since, self.items, self.values, self.rows = stays, since, items, values, rows
 
 
-def _within(labs: RatingRecords, stays: Stays) -> Iterator[_Found]:
+def _within(labs: Records, stays: Stays) -> Iterator[_Found]:
     """What was measured within a stay and has a number, a block at a time."""
     subjects = Codes("patient", people=True)
     subjects.add(pa.array(stays.subjects), str)
     start = 0
-    for block, where in blocks_of(labs, ("subject_id", "charttime", "itemid", "valuenum")):
+    for block, where in labs.located(("subject_id", "charttime", "itemid", "valuenum")):
         size = len(block["subject_id"])
         person = subjects.add(block["subject_id"], where)
         times = dates_of(block["charttime"], "charttime", where)
@@ -415,19 +414,19 @@ def dates_of(array: pa.Array, name: str, where: Where) -> np.ndarray:
     return times
 
 
-def _most_frequent(labs: RatingRecords, stays: Stays, count: int) -> list[str]:
+def _most_frequent(labs: Records, stays: Stays, count: int) -> list[str]:
     counts = Counter[str]()
     for found in _within(labs, stays):
         counts.update(found.items)
     return sorted(counts, key=lambda item: (-counts[item], item))[:count]
 
 
-def _labels(table: RatingRecords) -> dict[str, str]:
+def _labels(table: Records) -> dict[str, str]:
     """What each item is called."""
     labels: dict[str, str] = {}
     for name in ("itemid", "label"):
         refuse_absent(table.told, table.names, name, name)
-    for block, where in blocks_of(table, ("itemid", "label")):
+    for block, where in table.located(("itemid", "label")):
         texts, places = texts_of(block["itemid"], "itemid", where)
         for place, label in zip(places.tolist(), block["label"].to_pylist(), strict=True):
             labels[texts[place]] = " ".join((label or "").split()) or texts[place]

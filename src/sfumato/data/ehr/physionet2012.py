@@ -18,16 +18,15 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError
+from sfumato.data.columns import Codes, Duplicates
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.events import Events, Making, Roles, records_of_events
 from sfumato.data.ehr.schema import Column, Schema, categorical, numeric
-from sfumato.data.ehr.tables import blocks_of, read_static, rows_of, told_of
-from sfumato.data.ehr.values import Where
-from sfumato.data.readers.delimited import read_rows
-from sfumato.data.readers.movielens import Codes, Duplicates, RatingRecords
-from sfumato.data.readers.tables import is_parquet_folder
-from sfumato.data.records import refuse_absent
-from sfumato.data.safeguards import refuse_shared_files, refuse_undecodable
+from sfumato.data.ehr.tables import read_static
+from sfumato.data.readers.delimited import Delimited
+from sfumato.data.readers.tables import is_parquet_folder, open_rows
+from sfumato.data.records import Records, refuse_absent, told_of
+from sfumato.data.safeguards import Where, refuse_shared_files, refuse_undecodable
 
 DESCRIPTORS = ("Age", "Gender", "Height", "ICUType", "Weight")
 """What describes a stay, at minute 0."""
@@ -109,10 +108,10 @@ def physionet2012(path: Path | str, outcomes: Path | str, *, duplicates: Duplica
     if path.is_dir() and not is_parquet_folder(path):
         where = _read_folder(path, events)
     else:
-        table = rows_of(path)
+        table = open_rows(path)
         for role, name in zip(("id", "time", "code", "value"), _ROLES.names, strict=True):
             refuse_absent(table.told, table.names, role, name)
-        for block, of_block in blocks_of(table, _ROLES.names):
+        for block, of_block in table.located(_ROLES.names):
             events.add(block, _ROLES, of_block)
         where = told_of([table], [events.seen])
     gathered = events.gathered()
@@ -129,7 +128,7 @@ def physionet2012(path: Path | str, outcomes: Path | str, *, duplicates: Duplica
         codes=np.where(descriptors & (names == "Weight"), np.int32(weight), gathered.codes),
     ).taken(~np.isin(names, _RECORD_ID) & (gathered.numbers != _MISSING))
     making = Making(events=events, all=gathered, where=where, duplicates=duplicates, without_visits="skip")
-    return records_of_events(making, SCHEMA, {DEATH: _outcomes(rows_of(outcomes), events.ids.names)})
+    return records_of_events(making, SCHEMA, {DEATH: _outcomes(open_rows(outcomes), events.ids.names)})
 
 
 _MISSING = -1
@@ -147,45 +146,30 @@ def _read_folder(folder: Path, events: Events) -> Where:
     refuse_undecodable([file.stem for file in files])
     refuse_shared_files(files)
     tables, ends = [], []
-    for file in files:
-        rows = [(line, row) for block in read_rows(file) for line, row in zip(block.lines, block.rows, strict=True)]
-        if rows[:1] and rows[0][1] != ["Time", "Parameter", "Value"]:
-            raise InputError(f"{file} begins with {','.join(rows[0][1])!r}, must be 'Time,Parameter,Value'")
-        lines, cells = [line for line, _ in rows[1:]], [row for _, row in rows[1:]]
-        if not cells:
-            raise InputError(f"{file} has no events; download it again")
-
-        def where(row: int, file: Path = file, lines: Sequence[int] = lines) -> str:
-            return f"{file} line {lines[row]}"
-
-        minutes = [_minute(row[0], f"{file} line {line}") for line, row in rows[1:]]
-        block = {
-            "RecordID": pa.array([file.stem] * len(cells)),
-            "minute": pa.array(minutes, pa.float64()),
-            "Parameter": pa.array([row[1] for row in cells]),
-            "Value": pa.array([row[2] for row in cells]),
-        }
-        events.add(block, _ROLES, where)
-        tables.append((file, lines))
+    for path in files:
+        table = Delimited(path).records()
+        if table.names != ("Time", "Parameter", "Value"):
+            raise InputError(f"{path} begins with {','.join(table.names)!r}, must be 'Time,Parameter,Value'")
+        for block, where in table.located(table.names):
+            minutes = [_minute(text or "", row, where) for row, text in enumerate(block["Time"].to_pylist())]
+            owners = pa.array([path.stem] * len(minutes))
+            events.add({"RecordID": owners, "minute": pa.array(minutes, pa.float64()), **block}, _ROLES, where)
+        if events.seen == max(ends, default=0):
+            raise InputError(f"{path} has no events; download it again")
+        tables.append(table)
         ends.append(events.seen)
-
-    def told(row: int) -> str:
-        number = int(np.searchsorted(ends, row, side="right"))
-        file, lines = tables[number]
-        return f"{file} line {lines[row - (ends[number - 1] if number else 0)]}"
-
-    return told
+    return told_of(tables, ends)
 
 
-def _minute(text: str, where: str) -> int:
+def _minute(text: str, row: int, where: Where) -> int:
     """Hours and minutes as minutes: 07:30 is 450."""
     hours, _, minutes = text.partition(":")
     if not (hours.isdigit() and minutes.isdigit() and int(minutes) < 60):
-        raise InputError(f"the time at {where} is {text!r}, must be hours and minutes as 07:30; correct it")
+        raise InputError(f"the time at {where(row)} is {text!r}, must be hours and minutes as 07:30; correct it")
     return 60 * int(hours) + int(minutes)
 
 
-def _outcomes(table: RatingRecords, stays: Sequence[str]) -> np.ndarray:
+def _outcomes(table: Records, stays: Sequence[str]) -> np.ndarray:
     """The outcome of each stay, int32 [stays]."""
     (column,) = (column for column in SCHEMA.static if column.name == DEATH)
     ids = Codes("patient", people=True)

@@ -22,22 +22,20 @@ sfumato._check.InputError: patient 'bo' has two visits at one time, the table po
 them, or drop one
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
-import pyarrow as pa
 
 from sfumato._check import InputError, one_of
 from sfumato._types import Assumption, RecordUnit
+from sfumato.data.columns import Codes
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema, TimeUnit, unit_of
 from sfumato.data.ehr.values import (
     Profile,
-    Where,
     codes_of,
     late_start,
     numbers_of,
@@ -46,50 +44,9 @@ from sfumato.data.ehr.values import (
     refuse_unlearnable,
     times_of,
 )
-from sfumato.data.readers.delimited import is_delimited
-from sfumato.data.readers.movielens import Codes, RatingRecords, place_of, records_of, records_of_table
-from sfumato.data.records import refuse_absent
-from sfumato.data.safeguards import name_notes, odd_values, refuse_twice
-
-# Rows of a table of health records, a block at a time, with the place of each for a message.
-
-
-def rows_of(source: Any) -> RatingRecords:
-    """The rows of a file (CSV, TSV or TXT, also .gz, whose cells stay texts; Parquet, JSON lines) or of a table.
-
-    Raises:
-        InputError: it is none of these, or is damaged.
-    """
-    if isinstance(source, str | Path) and (is_delimited(Path(source)) or Path(source).suffix.lower() == ".txt"):
-        return records_of(place_of(Path(source)), headed=True)
-    return records_of_table(source)
-
-
-def blocks_of(rows: RatingRecords, columns: Sequence[str]) -> Iterator[tuple[dict[str, pa.Array], Where]]:
-    """Blocks of some columns, each with what tells of one of its rows."""
-    start = 0
-    for block in rows.blocks(columns):
-
-        def where(row: int, first: int = start) -> str:
-            return f"{rows.told} {rows.place(first + row)}"
-
-        yield block, where
-        start += len(block[columns[0]])
-
-
-def told_of(tables: Sequence[RatingRecords], ends: Sequence[int]) -> Where:
-    """What tells of a row of several tables, read one after the other.
-
-    Args:
-        tables: in the order in which they were read.
-        ends: how many rows were read behind each.
-    """
-
-    def told(row: int) -> str:
-        table = bisect_right(ends, row)
-        return f"{tables[table].told} {tables[table].place(row - (ends[table - 1] if table else 0))}"
-
-    return told
+from sfumato.data.readers.tables import open_rows
+from sfumato.data.records import Records, refuse_absent
+from sfumato.data.safeguards import Where, name_notes, odd_values, refuse_twice
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,7 +65,7 @@ class TableRows:
     times: np.ndarray | None
     dates: bool
     values: dict[str, np.ndarray]
-    where: Callable[[int], str]
+    where: Where
 
     def taken(self, order: np.ndarray) -> dict[str, np.ndarray]:
         return {name: values[order] for name, values in self.values.items()}
@@ -268,7 +225,7 @@ def ehr_from_tables(
         InputError: a file is missing or damaged, a column is not there, or a row is wrong; it names the row.
     """
     one_of(("refuse", "sort"), unsorted=unsorted)
-    of_visits, of_static = rows_of(visits), None if static is None else rows_of(static)
+    of_visits, of_static = open_rows(visits), None if static is None else open_rows(static)
     if schema is None:
         if id is None or time is None:
             raise InputError("which columns are the patient and the time? give id= and time=, or a schema")
@@ -291,8 +248,8 @@ def ehr_from_tables(
 
 
 def _inferred(
-    visits: RatingRecords,
-    static: RatingRecords | None,
+    visits: Records,
+    static: Records | None,
     id: str,
     time: str,
     time_unit: TimeUnit,
@@ -337,9 +294,7 @@ def _inferred(
     )
 
 
-def profiled(
-    table: RatingRecords, but: Sequence[str], categorical: Sequence[str], outcome: str | None
-) -> tuple[Column, ...]:
+def profiled(table: Records, but: Sequence[str], categorical: Sequence[str], outcome: str | None) -> tuple[Column, ...]:
     """The columns of a table but some, as they are found to be.
 
     Raises:
@@ -350,7 +305,7 @@ def profiled(
         name: Profile(name, categorical=name in (*categorical, outcome), constant=name == outcome) for name in names
     }
     rows = 0
-    for block, where in blocks_of(table, names) if names else ():
+    for block, where in table.located(names) if names else ():
         for name in names:
             profiles[name].add(block[name], where)
         rows += len(block[names[0]])
@@ -360,7 +315,7 @@ def profiled(
 
 
 def whose_of(
-    id: str, unit: RecordUnit | None, subject: str | None, tables: Sequence[RatingRecords], drop: Sequence[str]
+    id: str, unit: RecordUnit | None, subject: str | None, tables: Sequence[Records], drop: Sequence[str]
 ) -> dict[str, Any]:
     """Unit and subject of a schema that is inferred: as they were given, else by the names of columns."""
     unit = unit or (unit_of(id) if subject is None or unit_of(id) != "patient" else "record")
@@ -372,7 +327,7 @@ def whose_of(
     return {"unit": unit, "subject": subject}
 
 
-def subjects_of(tables: Sequence[RatingRecords], ids: Sequence[str], schema: Schema) -> list[str] | None:
+def subjects_of(tables: Sequence[Records], ids: Sequence[str], schema: Schema) -> list[str] | None:
     """The patient behind each id, from the first table that has the schema's subject; None where it has none.
 
     Raises:
@@ -383,7 +338,7 @@ def subjects_of(tables: Sequence[RatingRecords], ids: Sequence[str], schema: Sch
     table = next((each for each in tables if schema.subject in each.names), tables[0])
     refuse_absent(table.told, table.names, "schema", schema.subject)
     owners, people, found = Codes(schema.unit), Codes("subject"), dict[int, int]()
-    for block, where in blocks_of(table, (schema.id, schema.subject)):
+    for block, where in table.located((schema.id, schema.subject)):
         pairs = np.stack([owners.add(block[schema.id], where), people.add(block[schema.subject], where)])
         for row in np.sort(np.unique(pairs, axis=1, return_index=True)[1]).tolist():
             owner, subject = pairs[:, row].tolist()
@@ -398,7 +353,7 @@ def subjects_of(tables: Sequence[RatingRecords], ids: Sequence[str], schema: Sch
     return [named[name] for name in ids]
 
 
-def _read(table: RatingRecords, ids: Codes, id: str, time: str | None, columns: Sequence[Column]) -> TableRows:
+def _read(table: Records, ids: Codes, id: str, time: str | None, columns: Sequence[Column]) -> TableRows:
     """Read some columns of a table."""
     refuse_absent(table.told, table.names, "id", id)
     if time is not None:
@@ -407,7 +362,7 @@ def _read(table: RatingRecords, ids: Codes, id: str, time: str | None, columns: 
         refuse_absent(table.told, table.names, "schema", column.name)
     owners, times, kinds = [], [], set[bool]()
     values: dict[str, list[np.ndarray]] = {column.name: [] for column in columns}
-    for block, where in blocks_of(table, [id, *([] if time is None else [time]), *values]):
+    for block, where in table.located([id, *([] if time is None else [time]), *values]):
         owners.append(ids.add(block[id], where))
         if time is not None:
             found, dates = times_of(block[time], time, where)
@@ -434,7 +389,7 @@ def _read(table: RatingRecords, ids: Codes, id: str, time: str | None, columns: 
     )
 
 
-def _read_one(table: RatingRecords, schema: Schema, unsorted: str) -> EHRDataset:
+def _read_one(table: Records, schema: Schema, unsorted: str) -> EHRDataset:
     """Everything from the table of visits."""
     ids = Codes("patient", people=True)
     read = _read(table, ids, schema.id, schema.time, schema.columns)
@@ -460,7 +415,7 @@ def _read_one(table: RatingRecords, schema: Schema, unsorted: str) -> EHRDataset
     return dataset_of(schema, ids.names, values, values, offsets, times, notes, subjects_of([table], ids.names, schema))
 
 
-def _read_two(visits: RatingRecords, static: RatingRecords, schema: Schema, unsorted: str) -> EHRDataset:
+def _read_two(visits: Records, static: Records, schema: Schema, unsorted: str) -> EHRDataset:
     """Static columns from their own table, which has every patient once."""
     ids = Codes("patient", people=True)
     facts = read_static(static, ids, schema.id, schema.static)
@@ -484,7 +439,7 @@ def _read_two(visits: RatingRecords, static: RatingRecords, schema: Schema, unso
     return dataset_of(schema, ids.names, facts.values, read.taken(order), offsets, times, notes, subjects)
 
 
-def read_static(table: RatingRecords, ids: Codes, id: str, columns: Sequence[Column]) -> TableRows:
+def read_static(table: Records, ids: Codes, id: str, columns: Sequence[Column]) -> TableRows:
     """A table that has every patient once; the patients are numbered as they come.
 
     Raises:

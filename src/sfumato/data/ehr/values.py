@@ -48,7 +48,7 @@ sfumato._check.InputError: 'stage' is 'late' at table.csv line 0, but a number i
 or name the column in categorical= or drop=
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import date, timedelta
 
 import numpy as np
@@ -69,10 +69,8 @@ from sfumato.data.columns import (
 from sfumato.data.ehr.dataset import LARGEST_WHOLE, EHRDataset
 from sfumato.data.ehr.schema import MICROSECONDS, MOST_CATEGORIES, Column, TimeUnit, categorical, numeric
 from sfumato.data.records import flags_as_texts, is_date, is_number, is_text, listed, remedy_of
+from sfumato.data.safeguards import Where
 from sfumato.data.schema import as_text
-
-Where = Callable[[int], str]
-"""What messages call a row of a block."""
 
 
 def widened(values: np.ndarray) -> np.ndarray:
@@ -238,7 +236,7 @@ _UNIX = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanosecond
 _EXCEL = date(1899, 12, 30)
 
 
-def refuse_dates_in_numbers(times: np.ndarray, unit: TimeUnit, told: str, where: Callable[[int], str]) -> None:
+def refuse_dates_in_numbers(times: np.ndarray, unit: TimeUnit, told: str, where: Where) -> None:
     """Refuse times that are longer than a life, or that all read as a date such as 20240131.
 
     Args:

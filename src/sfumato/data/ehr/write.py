@@ -21,10 +21,10 @@ from sfumato.data.ehr.events import SUBJECT, VISIT
 from sfumato.data.ehr.schema import Column, Schema
 from sfumato.data.safeguards import refuse_twice
 
-RatingRecords = EHRDataset | Iterable[EHRDataset]
+EHRRecords = EHRDataset | Iterable[EHRDataset]
 
 
-def write_ehr_tables(records: RatingRecords, visits: Path | str, static: Path | str) -> None:
+def write_ehr_tables(records: EHRRecords, visits: Path | str, static: Path | str) -> None:
     """Write a table with a row a visit and one with a row a patient.
 
     Args:
@@ -40,7 +40,7 @@ def write_ehr_tables(records: RatingRecords, visits: Path | str, static: Path | 
     _write([Path(visits), Path(static)], records, lambda schema: [_visits_of(schema), _static_of(schema)], _two_tables)
 
 
-def write_ehr_events(records: RatingRecords, path: Path | str, *, code: str = "code", value: str = "value") -> None:
+def write_ehr_events(records: EHRRecords, path: Path | str, *, code: str = "code", value: str = "value") -> None:
     """Write a table of events, values as texts: whose, when (empty for what is static), what, and its value.
 
     A visit at which nothing was measured is an event of the code sfumato//visit without a value.
@@ -64,7 +64,7 @@ def write_ehr_events(records: RatingRecords, path: Path | str, *, code: str = "c
     _write([Path(path)], records, layout, lambda part, kinds: [_events(part, kinds[0])])
 
 
-def parts_of(records: RatingRecords) -> tuple[Schema, Iterator[EHRDataset]]:
+def parts_of(records: EHRRecords) -> tuple[Schema, Iterator[EHRDataset]]:
     """The schema, and the data sets one after the other.
 
     Raises:
@@ -90,7 +90,7 @@ def parts_of(records: RatingRecords) -> tuple[Schema, Iterator[EHRDataset]]:
 
 def _write(
     paths: Sequence[Path],
-    records: RatingRecords,
+    records: EHRRecords,
     layout: Callable[[Schema], list[pa.Schema]],
     tables: Callable[[EHRDataset, list[pa.Schema]], list[pa.Table]],
 ) -> None:

@@ -47,29 +47,28 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from sfumato._check import InputError, one_of
 from sfumato._types import Assumption
+from sfumato.data.columns import (
+    DATES,
+    Codes,
+    Duplicates,
+    as_number,
+    merged,
+    microseconds_of,
+    parsed,
+    repeated,
+    sorted_names,
+)
 from sfumato.data.domain import ITEMS
 from sfumato.data.examples import ExampleDataset, examples_from_users
 from sfumato.data.mapped import Strings
-from sfumato.data.readers.movielens import (
-    Codes,
-    Duplicates,
-    Place,
-    RatingRecords,
-    columns_of,
-    is_movielens,
-    merged,
-    parts_of,
-    place_of,
-    repeated,
-    sorted_names,
-    times_of,
-    values_of,
-)
-from sfumato.data.records import Reader, some
-from sfumato.data.safeguards import name_notes
+from sfumato.data.readers.movielens import Place, columns_of, has_columns, is_movielens, parts_of, place_of
+from sfumato.data.records import Reader, Records, is_date, is_number, is_text, remedy_of, some, told_of
+from sfumato.data.safeguards import Where, name_notes
 from sfumato.data.users import UserDataset
 
 _MOVIELENS = {"movies.csv": ",", "movies.dat": ":", "u.item": "|"}  # the delimiter behind the number of a film
@@ -196,14 +195,10 @@ def pairs(
     position = {name: place for place, name in enumerate(users)}
     found: list[tuple[np.ndarray, np.ndarray]] = []
     left_out = 0
-    for part in parts_of(source):
+    for part in parts_of(source)[0]:
         columns = columns_of(part, user=user, item=item)
-        start, names, things = 0, Codes("user"), Codes("item")
-        for block in part.blocks(tuple(columns.values())):
-
-            def where(row: int, first: int = start, part: Any = part) -> str:
-                return f"{part.told} {part.place(first + row)}"
-
+        names, things = Codes("user"), Codes("item")
+        for block, where in part.located(tuple(columns.values())):
             owner, thing = names.add(block[columns["user"]], where), things.add(block[columns["item"]], where)
             owner = np.array([position.get(name, -1) for name in names.names], np.int64)[owner]
             thing = np.array([number.get(name, -1) for name in things.names], np.int64)[thing]
@@ -220,7 +215,6 @@ def pairs(
                 )
             left_out += int(unknown.sum())
             found.append((owner[~unknown], thing[~unknown]))
-            start += len(owner)
     if not sum(len(owner) for owner, _ in found):
         raise InputError("nobody is asked about; name a user and an item in each row")
     return Pairs(np.concatenate([each for each, _ in found]), np.concatenate([each for _, each in found]), left_out)
@@ -273,11 +267,11 @@ def ratings(
     one_of(("refuse", "skip"), on_unknown=on_unknown)
     if low is not None and high is not None and not low < high:
         raise InputError(f"low must be below high, got {low:g} and {high:g}")
-    parts = parts_of(source)
+    parts, first_file = parts_of(source)
     wanted = [columns_of(part, user=user, item=item, value=value, time=time) for part in parts]
     known = None if items is None else catalogue_of(items)
-    if known is None and parts[0].movielens:
-        known = catalogue_beside(parts[0].catalogue)
+    if known is None and has_columns(parts[0].names):
+        known = catalogue_beside(first_file)
     rows = _read(parts, wanted, low, high, progress)
     notes = list(rows.notes)
 
@@ -355,12 +349,12 @@ class _Rows:
     times: np.ndarray | None
     user_names: list[str]
     item_names: list[str]
-    where: Callable[[int], str]
+    where: Where
     notes: tuple[str, ...]
 
 
 def _read(
-    parts: Sequence[RatingRecords],
+    parts: Sequence[Records],
     wanted: Sequence[dict[str, str]],
     low: float | None,
     high: float | None,
@@ -373,11 +367,7 @@ def _read(
     done = 0
     for part, columns in zip(parts, wanted, strict=True):
         start, held = done, []
-        for block in part.blocks(tuple(columns.values())):
-
-            def where(row: int, part: RatingRecords = part, first: int = done - start) -> str:
-                return f"{part.told} {part.place(first + row)}"
-
+        for block, where in part.located(tuple(columns.values())):
             held.append(users.add(block[columns["user"]], where))
             blocks[1].append(items.add(block[columns["item"]], where))
             blocks[2].append(values_of(block[columns["value"]], where, low, high))
@@ -399,10 +389,6 @@ def _read(
     if 0 < timed < len(parts):
         raise InputError("some of the files have times and others none; give all of them, or name no time")
 
-    def where_of(row: int) -> str:
-        part = int(np.searchsorted(ends, row, side="right"))
-        return f"{parts[part].told} {parts[part].place(row - (ends[part - 1] if part else 0))}"
-
     several = int((np.bincount(np.concatenate(users_of_part)) > 1).sum())
     notes = (f"{several:,} users are in several of the {len(parts)} files: each is one person",) if several else ()
     columns = [_joined(each) for each in blocks]
@@ -413,9 +399,80 @@ def _read(
         times=columns[3] if timed else None,
         user_names=users.names,
         item_names=items.names,
-        where=where_of,
+        where=told_of(parts, ends),
         notes=notes,
     )
+
+
+def values_of(array: pa.Array, where: Where, low: float | None, high: float | None) -> np.ndarray:
+    """A block of values, float32 [rows].
+
+    Raises:
+        InputError: one is missing, not a number, not finite, or outside of [low, high].
+    """
+    if is_text(array.type):
+        coded = array.dictionary_encode()
+        numbers = np.array([*(as_number(text.strip()) for text in coded.dictionary.to_pylist()), np.nan])
+        values = numbers[coded.indices.fill_null(-1).to_numpy(zero_copy_only=False)]
+    elif is_number(array.type):
+        values = array.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    else:
+        raise InputError(f"the values must be numbers, got {array.type}; {remedy_of(array.type)}")
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    wrong = ~np.isfinite(single)
+    if low is not None:
+        wrong |= values < low
+    if high is not None:
+        wrong |= values > high
+    if wrong.any():
+        row = int(wrong.argmax())
+        told = array[row].as_py()
+        if not np.isfinite(single[row]):
+            raise InputError(f"the value {told!r} at {where(row)} is not a finite number; correct or drop the row")
+        raise InputError(
+            f"the value {told} at {where(row)} is outside of {_interval(low, high)}; correct or drop the row, or "
+            "widen the range"
+        )
+    return single
+
+
+def times_of(array: pa.Array, where: Where) -> tuple[np.ndarray, bool]:
+    """A block of times, int64 where they are whole numbers or dates, else float64, [rows]; and whether they are dates.
+
+    Raises:
+        InputError: one is missing, neither a number nor a date, or a date that is not from 1900 to 2249.
+    """
+    if is_text(array.type):
+        texts = pc.utf8_trim_whitespace(array)  # pyright: ignore[reportAttributeAccessIssue]
+        array = parsed(texts, _KINDS)
+        if array is None:
+            row = next((row for row, text in enumerate(texts.to_pylist()) if not _is_time(text)), 0)
+            raise InputError(
+                f"the time {texts[row].as_py()!r} at {where(row)} is neither a number nor a date as 2026-01-31, all "
+                "with a time zone or all without; correct or drop the row"
+            )
+    dates = is_date(array.type)
+    if not (dates or is_number(array.type) or pa.types.is_null(array.type)):
+        raise InputError(f"the times must be numbers or dates, got {array.type}; {remedy_of(array.type)}")
+    if array.null_count:
+        row = array.is_null().to_pylist().index(True)
+        raise InputError(f"the time is missing at {where(row)}; fill it in or drop the row")
+    times = microseconds_of(array, "the time", where) if dates else array.to_numpy(zero_copy_only=False)
+    if times.dtype.kind == "f" and (wrong := np.isnan(times)).any():
+        raise InputError(f"the time is missing (NaN) at {where(int(wrong.argmax()))}; fill it in or drop the row")
+    return times if times.dtype.kind == "f" else times.astype(np.int64), dates
+
+
+_KINDS = (pa.int64(), pa.float64(), *DATES)
+
+
+def _is_time(text: str | None) -> bool:
+    return parsed(pa.array([text], pa.string()), _KINDS) is not None
+
+
+def _interval(low: float | None, high: float | None) -> str:
+    return f"[{'-inf' if low is None else f'{low:g}'}, {'inf' if high is None else f'{high:g}'}]"
 
 
 def _joined(blocks: list[np.ndarray]) -> np.ndarray:

@@ -15,9 +15,10 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato.data.examples import ExampleDataset
 from sfumato.data.labels import LabelCodes, Repairs, told_repairs
-from sfumato.data.readers.delimited import is_delimited, read_rows
+from sfumato.data.readers.delimited import Delimited, is_delimited
 from sfumato.data.readers.tables import PARQUET, is_parquet_folder, open_source
-from sfumato.data.records import Reader, is_nested, remedy_of, some
+from sfumato.data.records import Reader, Records, is_nested, remedy_of, some
+from sfumato.data.safeguards import Where
 from sfumato.data.schema import Schema, TargetColumn, as_text, read_schema
 from sfumato.data.store.opened import ExampleWriter
 
@@ -65,12 +66,12 @@ def table(
     if sizes:
         shapes.append((len(sizes),))
         dtypes.append(np.int64)
-    reading = _csv(path, schema, delimiter) if is_delimited(path) else _typed(path, schema)
+    source = Delimited(path, delimiter=delimiter).records() if is_delimited(path) else open_source(path)
     seen: dict[str, dict[str, int]] = {one.name: {} for one in schema.categories}
     repairs = Repairs()
     with ExampleWriter(shapes, dtypes, store) as writer:
-        for columns, where in reading:
-            rows = len(where)
+        for columns, where in _blocks(path, source, schema):
+            rows = len(next(iter(columns.values())))
             numbers = [one.numbers(columns[one.name], where, repairs) for one in schema.numeric]
             inputs = [np.concatenate(numbers, 1) if numbers else np.empty((rows, 0), np.float32)]
             if sizes:
@@ -96,7 +97,7 @@ def table(
         )
 
 
-def _targets(targets: Sequence[TargetColumn], columns: Columns, where: Sequence[str]) -> np.ndarray:
+def _targets(targets: Sequence[TargetColumn], columns: Columns, where: Where) -> np.ndarray:
     """The numbers to predict, [n], or [n, k] where there are several."""
     numbers = [one.numbers(columns[one.name], where) for one in targets]
     return numbers[0] if len(numbers) == 1 else np.stack(numbers, 1)
@@ -107,24 +108,8 @@ def is_table(path: Path) -> bool:
     return is_delimited(path) or path.suffix.lower() in PARQUET or is_parquet_folder(path)
 
 
-def _csv(path: Path, schema: Schema, delimiter: str | None) -> Iterator[tuple[Columns, list[str]]]:
-    header: list[str] | None = None
-    for block in read_rows(path, delimiter):
-        rows, lines = block.rows, block.lines
-        if header is None:
-            header = [name.strip() for name in rows[0]]
-            _refuse_columns(path, header, schema)
-            rows, lines = rows[1:], lines[1:]
-        if rows:
-            columns = zip(*rows, strict=True)
-            stripped = {name: [value.strip() for value in values] for name, values in zip(header, columns, strict=True)}
-            yield stripped, [f"{path} line {line}" for line in lines]
-    if header is None:
-        raise InputError(f"{path} is empty; needed are a header and a row an example")
-
-
-def _typed(path: Path, schema: Schema) -> Iterator[tuple[Columns, list[str]]]:
-    source = open_source(path)
+def _blocks(path: Path, source: Records, schema: Schema) -> Iterator[tuple[Columns, Where]]:
+    """The cells of the declared columns as text, some rows at a time, and what tells of a row."""
     _refuse_columns(path, source.names, schema)
     wanted = [name for name in schema.names if name not in schema.dropped]
     for name in wanted:
@@ -133,9 +118,8 @@ def _typed(path: Path, schema: Schema) -> Iterator[tuple[Columns, list[str]]]:
     done = 0
     for block in source.blocks(wanted, _BLOCK):
         columns = {name: [as_text(value) for value in block[name].to_pylist()] for name in wanted}
-        count = len(block[wanted[0]])
-        yield columns, [f"{path} row {done + i}" for i in range(1, count + 1)]
-        done += count
+        yield columns, lambda row, first=done: f"{path} {source.place(first + row)}"
+        done += len(block[wanted[0]])
 
 
 def _refuse_columns(path: Path, found: Sequence[str], schema: Schema) -> None:

@@ -21,6 +21,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path, PurePath
 from typing import Any
 from urllib.parse import unquote
@@ -28,7 +29,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from sfumato._check import InputError
-from sfumato.data.readers.delimited import is_delimited, read_rows
+from sfumato.data.readers.delimited import Delimited, is_delimited
 from sfumato.data.readers.tars import is_tars, open_tars
 from sfumato.data.records import COLUMNS, PICTURES, Reader, Records, position
 from sfumato.data.safeguards import key_twice, refuse_same_files
@@ -91,6 +92,7 @@ def _listed(keys: dict[str, str | None]) -> str:
     return ", ".join(keys) or "no column"
 
 
+_ROWS = 1 << 16  # of text read in one go
 LINES = (".jsonl", ".ndjson")
 _ZEROS_IN_FRONT = re.compile(r"[+-]?0\d")
 UNDERSTOOD = (
@@ -121,6 +123,18 @@ def open_source(source: Any) -> Records:
     if hasattr(source, "__arrow_c_stream__"):
         return _arrow(source if isinstance(source, pa.Table) else pa.table(source))
     raise InputError(f"source must be {UNDERSTOOD}, got {type(source).__name__}")
+
+
+def open_rows(source: Any) -> Records:
+    """Open a table as it comes: a file of text stays on the disk, and its cells stay texts.
+
+    Raises:
+        InputError: as `open_source`.
+    """
+    path = Path(source) if isinstance(source, str | Path) else None
+    if path is not None and (is_delimited(path) or path.suffix.lower() == ".txt"):
+        return Delimited(path).records()
+    return open_source(source)
 
 
 def is_table_file(path: Path) -> bool:
@@ -302,25 +316,16 @@ def _lines(path: Path) -> Records:
 
 def _delimited(path: Path) -> Records:
     """A table of text, with a header; an empty field is a missing value."""
-    names: list[str] | None = None
-    held: list[pa.RecordBatch] = []
-    lines = array("Q")
-    for block in read_rows(path):
-        rows, at = block.rows, block.lines
-        if names is None:
-            names, rows, at = [name.strip() for name in rows[0]], rows[1:], at[1:]
-        lines.extend(at)
-        if rows:
-            columns = zip(*rows, strict=True)
-            cells = [pa.array([field.strip() or None for field in column], pa.large_string()) for column in columns]
-            held.append(pa.RecordBatch.from_arrays(cells, names))
-    if names is None:
-        raise InputError(f"{path} is empty; needed are a header and a row an example")
-    table = pa.Table.from_batches(held, pa.schema([(name, pa.large_string()) for name in names]))
+    file = Delimited(path)
+    names = file.names
+    kinds = pa.schema([(name, pa.large_string()) for name in names])
+    blocks = file.blocks(range(len(names)), _ROWS)
+    table = pa.Table.from_batches((pa.RecordBatch.from_arrays(each.columns, schema=kinds) for each in blocks), kinds)
     whole = pa.Table.from_arrays([_as_numbers(column) for column in table.columns], names=names)
+    lines = cache(lambda: array("Q", file.lines()))
     return replace(
         _arrow(whole, told=str(path)),
-        place=lambda row: f"line {lines[row]}",
+        place=lambda row: f"line {lines()[row + 1]}",
         texts=lambda columns, rows: table.select(columns).to_batches(rows),
     )
 

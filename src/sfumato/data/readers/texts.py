@@ -12,12 +12,13 @@ import numpy as np
 from sfumato._check import InputError, one_of
 from sfumato.data.examples import ExampleDataset
 from sfumato.data.labels import LabelCodes
-from sfumato.data.readers.delimited import RowBlock, is_delimited, read_rows
+from sfumato.data.readers.delimited import Delimited, is_delimited
 from sfumato.data.records import Reader, some
 from sfumato.data.store.opened import ExampleWriter
 from sfumato.data.text import Tokenizer
 from sfumato.data.text_users import text_users
 
+_BLOCK = 4096
 _LABEL_NAMES = ("label", "class", "class index", "category", "target", "y")
 _TEXT_NAMES = ("text", "title", "description", "content", "body", "sentence", "review", "message")
 
@@ -61,31 +62,26 @@ def text_csv(
     """
     tokenizer = Tokenizer(vocabulary, length)
     codes = LabelCodes(label_values, "add it to the label values, or remove the row")
-    blocks = read_rows(path, delimiter)
-    first = next(blocks, None)
-    if first is None:
+    file = Delimited(path, delimiter=delimiter)
+    if not file.first:
         raise InputError(f"{path} is empty; needed is a row an example: class, text")
     one_of((True, False, None), header=header)
-    named = _names_columns(first.rows[0]) if header is None else header
-    names = [field.strip() for field in first.rows[0]] if named else None
-    width = len(first.rows[0])
+    named = _names_columns(file.first) if header is None else header
+    names, width = file.names if named else None, len(file.first)
     place = _place(label, names, width, str(path)) if label is not None else _found_label(names)
     others = [i for i in range(width) if i != place]
     texts = others if text is None else [_place(column, names, width, str(path)) for column in text]
     if not texts or place in texts:
         raise InputError(f"{path} needs a column for the class and at least one other for text, got {width}")
-    if named:
-        first = RowBlock(first.rows[1:], first.lines[1:])
     with ExampleWriter([(tokenizer.length,)], [np.int64], store) as writer:
-        block: RowBlock | None = first
-        while block is not None:
-            if block.rows:
-                where = [f"{path} line {line}" for line in block.lines]
-                numbers = codes.codes([row[place].strip() for row in block.rows], where)
-                writer.add([tokenizer.ids([" ".join(row[i] for i in texts) for row in block.rows])], numbers)
-                if progress is not None:
-                    progress(writer.count, 0)
-            block = next(blocks, None)
+        for block in file.blocks([place, *texts], _BLOCK, header=named, as_written=True):
+            classes, *columns = (column.to_pylist() for column in block.columns)
+            start = writer.count + named
+            labels = [label.strip() for label in classes]
+            numbers = codes.codes(labels, lambda row, first=start: f"{path} line {file.line(first + row)}")
+            writer.add([tokenizer.ids(list(map(" ".join, zip(*columns, strict=True))))], numbers)
+            if progress is not None:
+                progress(writer.count, 0)
         order, found, said = codes.order()
         return writer.finish(
             order,
@@ -103,16 +99,17 @@ def looks_like_text(path: Path | str) -> bool:
     Raises:
         InputError: it has no rows.
     """
-    block = next(read_rows(path), None)
-    if block is None or not (block.rows[1:] or not _names_columns(block.rows[0])):
+    file = Delimited(path)
+    named = _names_columns(file.first)
+    columns = range(len(file.first))
+    rows = next(file.blocks(columns, 50, header=named, as_written=True), None) if columns else None
+    if rows is None:
         raise InputError(f"{path} has no rows; needed is a row an example: class, text")
-    if not 2 <= len(block.rows[0]) <= 4:
-        return False
-    named = _names_columns(block.rows[0])
-    place = _found_label(block.rows[0] if named else None)
-    rows = block.rows[1:50] if named else block.rows[:50]
-    texts = [" ".join(field for i, field in enumerate(row) if i != place) for row in rows]
-    return bool(texts) and sum(len(text.split()) for text in texts) >= 4 * len(texts)
+    place = _found_label(file.names if named else None)
+    texts = [
+        " ".join(cells) for cells in zip(*(rows.column(i).to_pylist() for i in columns if i != place), strict=True)
+    ]
+    return 2 <= len(columns) <= 4 and sum(len(text.split()) for text in texts) >= 4 * len(texts)
 
 
 def _names_columns(row: Sequence[str]) -> bool:
