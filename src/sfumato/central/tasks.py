@@ -50,7 +50,7 @@ from sfumato.data import ExampleDataset, UserDataset, to_tensor
 from sfumato.data.inputs import refuse_not_finite
 from sfumato.guard.trial import held_by
 from sfumato.metrics import ClassificationCounts, CountsSums, RegressionSums
-from sfumato.metrics.regression import COUNTS, OWN, REGRESSION
+from sfumato.metrics.regression import COUNTS, CUSTOM_LOSS, REGRESSION
 
 # The digest of one value, as examples and losses hold them.
 
@@ -488,7 +488,7 @@ class OwnLoss(_Numbers):
         loss: from the model's outputs and the targets to one loss an example, [n].
     """
 
-    shown: ClassVar = OWN
+    shown: ClassVar = CUSTOM_LOSS
 
     def __init__(self, loss: LossPerExample | None = None) -> None:
         self._loss = loss

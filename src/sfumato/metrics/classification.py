@@ -1,6 +1,6 @@
 """Classification on held-out examples: accuracy, log loss, ROC-AUC for two classes, and several attributes at once.
 
-How well several attributes at once are told: F1 over all of them and by attribute, and mean average precision.
+How well several attributes at once are predicted: F1 over all of them and by attribute, and mean average precision.
 
 These numbers are computed from the data without noise: they are not private.
 
@@ -40,8 +40,8 @@ def attribute_scores(truth: np.ndarray, scores: np.ndarray) -> dict[str, float]:
         scores: float [n, attributes].
 
     Returns:
-        micro_f1, macro_f1 (an attribute that is neither there nor told counts 0) and mean_average_precision over the
-        attributes that some example has; each in [0, 1].
+        micro_f1, macro_f1 (an attribute that is neither there nor predicted counts 0) and mean_average_precision over
+        the attributes that some example has; each in [0, 1].
     """
     micro, macro = f1(truth, scores > 0)
     seen = truth.any(axis=0)
@@ -49,9 +49,9 @@ def attribute_scores(truth: np.ndarray, scores: np.ndarray) -> dict[str, float]:
     return {"micro_f1": micro, "macro_f1": macro, "mean_average_precision": float(precision)}
 
 
-def f1(truth: np.ndarray, told: np.ndarray) -> tuple[float, float]:
+def f1(truth: np.ndarray, predicted: np.ndarray) -> tuple[float, float]:
     """F1 over all attributes together, and the mean of those of each; bool [n, attributes] both."""
-    right, either = (truth & told).sum(axis=0), truth.sum(axis=0) + told.sum(axis=0)
+    right, either = (truth & predicted).sum(axis=0), truth.sum(axis=0) + predicted.sum(axis=0)
     each = 2 * right / np.maximum(either, 1)
     return float(2 * right.sum() / max(int(either.sum()), 1)), float(each.mean())
 
@@ -101,8 +101,8 @@ class ClassificationCounts:
     def __init__(self, num_classes: int) -> None:
         whole(at_least=2, num_classes=num_classes)
         self.num_classes = int(num_classes)
-        told = self.num_classes <= _MOST_IN_A_TABLE
-        self._confusion = np.zeros((self.num_classes, self.num_classes), np.int64) if told else None
+        tabulated = self.num_classes <= _MOST_IN_A_TABLE
+        self._confusion = np.zeros((self.num_classes, self.num_classes), np.int64) if tabulated else None
         self._examples = self._not_finite = self._right = 0
         self._loss = 0.0
         self._scores: list[np.ndarray] = []

@@ -1,7 +1,7 @@
 """The rows of a gallery most similar to some others by the cosine, the gallery block by block.
 
 Memory grows with the largest block and with the queries, not with the gallery. Each block is searched by scikit-learn;
-the similarities that are told are computed anew, as products of unit rows.
+the similarities that are returned are computed anew, as products of unit rows.
 
 >>> gallery = np.array([[1.0, 0.0], [0.0, 2.0], [3.0, 1.0]])
 >>> rows, similarities = nearest(np.array([[2.0, 0.0]]), [gallery[:2], gallery[2:]], count=2)
@@ -15,7 +15,7 @@ import numpy as np
 
 from sfumato._check import InputError, whole
 
-_TOGETHER = 1024  # queries compared with a block in one go: their neighbours' rows are in memory
+_QUERIES_AT_ONCE = 1024  # compared with a block: their neighbours' rows are in memory
 
 
 def nearest(queries: np.ndarray, gallery: Iterable[np.ndarray], *, count: int) -> tuple[np.ndarray, np.ndarray]:
@@ -74,7 +74,7 @@ def nearest_directions(
         kept = min(count, places.shape[1] + found.n_neighbors)
         held, places = places, np.empty((len(asked), kept), np.int64)
         value, similar = similar, np.empty((len(asked), kept), np.float32)
-        for some in (slice(at, at + _TOGETHER) for at in range(0, len(asked), _TOGETHER)):
+        for some in (slice(at, at + _QUERIES_AT_ONCE) for at in range(0, len(asked), _QUERIES_AT_ONCE)):
             near = found.kneighbors(asked[some], return_distance=False)
             cosine = np.clip(np.einsum("qd,qnd->qn", asked[some], rows[near]), -1, 1)
             each = np.concatenate([held[some], near + first], axis=1), np.concatenate([value[some], cosine], axis=1)
@@ -91,12 +91,12 @@ def _unit_blocks(gallery: Iterable[np.ndarray]) -> Iterator[np.ndarray]:
         start += len(block)
 
 
-def directions(vectors: np.ndarray, told: Callable[[int], str]) -> np.ndarray:
+def directions(vectors: np.ndarray, label: Callable[[int], str]) -> np.ndarray:
     """Rows of length 1, float32 [n, d].
 
     Args:
         vectors: float [n, d].
-        told: what messages call a row, by its number.
+        label: what messages call a row, by its number.
 
     Raises:
         InputError: a row is not finite or is zero.
@@ -106,9 +106,9 @@ def directions(vectors: np.ndarray, told: Callable[[int], str]) -> np.ndarray:
     largest = np.abs(vectors).max(axis=1, keepdims=True, initial=0.0).astype(np.float64)
     if not np.isfinite(largest).all():
         row = int(np.flatnonzero(~np.isfinite(largest[:, 0]))[0])
-        raise InputError(f"{told(row)} is not finite; leave it out, or embed it anew")
+        raise InputError(f"{label(row)} is not finite; leave it out, or embed it anew")
     if not (largest > 0).all():
         row = int(np.flatnonzero(largest[:, 0] == 0)[0])
-        raise InputError(f"{told(row)} is zero and has no direction; leave it out")
+        raise InputError(f"{label(row)} is zero and has no direction; leave it out")
     scaled = vectors / largest  # so that squares neither overflow nor vanish
     return (scaled / np.linalg.norm(scaled, axis=1, keepdims=True)).astype(np.float32)

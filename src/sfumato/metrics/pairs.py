@@ -52,7 +52,7 @@ def pair_accuracy(similarity: np.ndarray, same: np.ndarray, folds: np.ndarray) -
         folds: integers [pairs]; at least two.
 
     Raises:
-        InputError: shapes do not match, a similarity is not finite, or the folds beside one lack a kind of pairs.
+        InputError: shapes do not match, a similarity is not finite, or a kind of pairs is absent outside of some fold.
     """
     similarity, same, folds = np.asarray(similarity, np.float64), np.asarray(same), np.asarray(folds)
     if similarity.ndim != 1 or not similarity.shape == same.shape == folds.shape or same.dtype != bool:
@@ -67,7 +67,7 @@ def pair_accuracy(similarity: np.ndarray, same: np.ndarray, folds: np.ndarray) -
         others = folds != fold
         if not same[others].any() or same[others].all():
             raise InputError(
-                f"folds: beside fold {fold} there is no {'impostor' if same[others].any() else 'genuine'} pair to "
+                f"folds: outside of fold {fold} there is no {'impostor' if same[others].any() else 'genuine'} pair to "
                 "choose a threshold by; give more pairs, or fewer folds"
             )
         thresholds.append(_best(similarity[others], same[others]))
@@ -98,7 +98,7 @@ def _best(similarity: np.ndarray, same: np.ndarray) -> float:
 #
 # View 2 of LFW (`pairs.txt`): a line "10 300", then for each of 10 folds 300 lines "name number number" (one person)
 # and 300 lines "name number name number" (two people), separated by tabs. A person's pictures are numbered from 1.
-# Nobody is in two folds.
+# Each person is in one fold only.
 #
 # The pairs cover most of LFW's people, so a model that was trained on LFW may be asked about few of them only: `among`
 # keeps the pairs both of whose people are in a data set that was kept out of training, and `refuse_trained_on` refuses
@@ -109,7 +109,7 @@ def _best(similarity: np.ndarray, same: np.ndarray) -> float:
 #     07-49, 2007.
 
 
-class People(Protocol):
+class PicturesByPerson(Protocol):
     """People by their names, each with some pictures; a `sfumato.data.UserDataset` is one.
 
     Attributes:
@@ -146,27 +146,27 @@ class Pairs:
         """Whether both pictures show one person, bool [pairs]."""
         return self.names[:, 0] == self.names[:, 1]
 
-    def among(self, people: People) -> "Pairs":
+    def among(self, data: PicturesByPerson) -> "Pairs":
         """The pairs both of whose people are in this data set.
 
         Raises:
             InputError: a person there has no picture of a number that a pair names.
         """
-        kept = np.isin(self.names, np.array(list(people.user_ids))).all(axis=1)
+        kept = np.isin(self.names, np.array(list(data.user_ids))).all(axis=1)
         found = Pairs(names=self.names[kept], numbers=self.numbers[kept], folds=self.folds[kept])
-        found.rows(people)
+        found.rows(data)
         return found
 
-    def rows(self, people: People) -> np.ndarray:
+    def rows(self, data: PicturesByPerson) -> np.ndarray:
         """Places of the pictures among all examples of a data set, user by user, int64 [pairs, 2].
 
         Args:
-            people: users by their names, each with the pictures in the order of their numbers.
+            data: users by their names, each with the pictures in the order of their numbers.
 
         Raises:
             InputError: a pair names a person or a picture that is not there.
         """
-        places = {str(name): place for place, name in enumerate(people.user_ids)}
+        places = {str(name): place for place, name in enumerate(data.user_ids)}
         who = np.array([[places.get(str(name), -1) for name in pair] for pair in self.names], np.int64).reshape(-1, 2)
         absent = who < 0
         if absent.any():
@@ -175,7 +175,7 @@ class Pairs:
                 f"the pairs name {len(missing):,} people who are not in the data ({missing[0]}); keep the others with "
                 "among(data), or read all people"
             )
-        sizes = people.sizes
+        sizes = data.sizes
         beyond = self.numbers > sizes[who]
         if beyond.any():
             pair, side = (int(place[0]) for place in beyond.nonzero())
@@ -220,7 +220,7 @@ def lfw_pairs(path: Path | str) -> Pairs:
     rows = [line.split("\t") for line in lines[1:]]
     if len(rows) != 2 * folds * each:
         raise InputError(
-            f"{path} has {len(rows):,} pairs, and its first line tells of {folds} × 2 × {each}; read the whole file"
+            f"{path} has {len(rows):,} pairs, and its first line states {folds} × 2 × {each}; read the whole file"
         )
     names, numbers = [], []
     for place, row in enumerate(rows):

@@ -31,7 +31,7 @@ These numbers are computed from the data without noise: they are not private.
 >>> round(report.log_loss, 6), round(report.explained, 6), report.mean_rate, report.mean_count
 (0.073085, 0.584963, 2.0, 2.0)
 
-The measures of models that give numbers, as people read them: the terminal and the page say them alike.
+The measures of models that give numbers, by their names: the same on the terminal and on the page.
 
 >>> list(REGRESSION.values())
 ['RMSE', 'MAE', 'R²']
@@ -97,9 +97,9 @@ class RegressionSums:
         self._squares = self._squares + (errors**2).sum(axis=0)
         self._absolutes = self._absolutes + np.abs(errors).sum(axis=0)
         mean, count, before = true.mean(axis=0), len(true), self._examples
-        apart = mean - self._mean
-        self._spread = self._spread + ((true - mean) ** 2).sum(axis=0) + apart**2 * before * count / (before + count)
-        self._mean = self._mean + apart * count / (before + count)
+        shift = mean - self._mean
+        self._spread = self._spread + ((true - mean) ** 2).sum(axis=0) + shift**2 * before * count / (before + count)
+        self._mean = self._mean + shift * count / (before + count)
         self._examples += count
         self._not_finite += int((~usable).sum())
 
@@ -110,7 +110,7 @@ class RegressionSums:
             InputError: there were no examples.
         """
         refuse_none(self._examples)
-        # Equal numbers lie apart from their mean by round-off.
+        # Equal numbers differ from their mean by round-off.
         varied = bool((self._spread > _ROUND_OFF * self._examples * self._mean**2).all())
         with np.errstate(divide="ignore", invalid="ignore"):
             explained = 1 - self._squares / self._spread
@@ -199,7 +199,7 @@ class CountsSums:
     def __init__(self) -> None:
         self._examples = self._not_finite = 0
         # Of each count: the loss, the rates, the counts, and y log y.
-        self._loss = self._rates = self._counts = self._own = np.zeros(0)
+        self._loss = self._rates = self._counts = self._count_logs = np.zeros(0)
 
     def add(self, log_rates: Any, counts: Any) -> None:
         """Add a batch.
@@ -217,7 +217,7 @@ class CountsSums:
         if (true < 0).any():
             raise InputError(f"counts must be >= 0, got {true[true < 0][0]:g}; correct it or drop the record")
         if not self._examples:
-            self._loss, self._rates, self._counts, self._own = (np.zeros(true.shape[1]) for _ in range(4))
+            self._loss, self._rates, self._counts, self._count_logs = (np.zeros(true.shape[1]) for _ in range(4))
         with np.errstate(over="ignore", invalid="ignore"):  # what overflows is infinite, and counted
             rates = np.exp(logs)
             usable = np.all(np.isfinite(logs) & np.isfinite(rates), axis=1)
@@ -226,7 +226,7 @@ class CountsSums:
         self._loss = self._loss + losses.sum(axis=0)
         self._rates = self._rates + rates.sum(axis=0)
         self._counts = self._counts + true.sum(axis=0)
-        self._own = self._own + scipy.special.xlogy(true, true).sum(axis=0)
+        self._count_logs = self._count_logs + scipy.special.xlogy(true, true).sum(axis=0)
         self._examples += len(true)
         self._not_finite += int((~usable).sum())
 
@@ -238,10 +238,10 @@ class CountsSums:
         """
         refuse_none(self._examples)
         mean = self._counts / self._examples
-        deviance = self._loss + self._own - self._counts
-        constant = self._own - scipy.special.xlogy(self._counts, mean)
+        deviance = self._loss + self._count_logs - self._counts
+        constant = self._count_logs - scipy.special.xlogy(self._counts, mean)
         # Equal counts have no deviance but round-off.
-        varied = bool((constant > 1e-12 * (1 + np.abs(self._own))).all())
+        varied = bool((constant > 1e-12 * (1 + np.abs(self._count_logs))).all())
         return CountsReport(
             log_loss=float(self._loss.mean() / self._examples),
             explained=float((1 - deviance / constant).mean()) if varied else None,
@@ -271,14 +271,14 @@ COUNTS = {
     "mean_rate": "mean rate",
     "mean_count": "mean count",
 }
-OWN = {"loss": "loss"}
+CUSTOM_LOSS = {"loss": "loss"}
 TOKENS = {"accuracy_no_oov_no_eos": "accuracy without oov and eos", "perplexity": "perplexity"}
 ATTRIBUTES = {"micro_f1": "micro F1", "macro_f1": "macro F1", "mean_average_precision": "mean average precision"}
-NUMBERS = {**REGRESSION, **RATINGS, **COUNTS, **OWN, **TOKENS, **ATTRIBUTES}
+NUMBERS = {**REGRESSION, **RATINGS, **COUNTS, **CUSTOM_LOSS, **TOKENS, **ATTRIBUTES}
 """All of them: key of a row → name."""
 
 
-FIRST = tuple(next(iter(measures)) for measures in (REGRESSION, COUNTS, OWN))
+FIRST = tuple(next(iter(measures)) for measures in (REGRESSION, COUNTS, CUSTOM_LOSS))
 """Of each kind the one that comes first; the smaller the better."""
 
 

@@ -1,8 +1,8 @@
 """Tables of synthetic records against real ones: columns, pairs of columns, a detector.
 
-Columns that tell anything: scikit-learn's trees fail on one in which every training record is missing.
+Columns with values: scikit-learn's trees fail on one in which every training record is missing.
 
->>> told_columns(np.array([[1.0, np.nan], [np.nan, np.nan]]))
+>>> columns_with_values(np.array([[1.0, np.nan], [np.nan, np.nan]]))
 array([ True, False])
 
 Bootstrap intervals by percentiles: how far a figure would move with other records of the same kind.
@@ -54,7 +54,7 @@ from sfumato._check import InputError
 from sfumato.metrics.classification import roc_auc
 
 
-def told_columns(features: np.ndarray) -> np.ndarray:
+def columns_with_values(features: np.ndarray) -> np.ndarray:
     """The columns in which some record has a value.
 
     Args:
@@ -174,7 +174,7 @@ class NumericFit:
 
     @property
     def distance(self) -> float | None:
-        """How far the distributions are apart, in [0, 1]."""
+        """The distance between the distributions, in [0, 1]."""
         return self.ks
 
     @property
@@ -199,7 +199,7 @@ class CategoricalFit:
 
     @property
     def distance(self) -> float | None:
-        """How far the distributions are apart, in [0, 1]."""
+        """The distance between the distributions, in [0, 1]."""
         return self.total_variation
 
     @property
@@ -302,9 +302,9 @@ def _share_missing(missing: np.ndarray) -> float:
     return float(missing.mean()) if len(missing) else 0.0
 
 
-def _at(values: np.ndarray, places: np.ndarray) -> np.ndarray:
+def _at(values: np.ndarray, points: np.ndarray) -> np.ndarray:
     """Distribution function of the values."""
-    return np.searchsorted(np.sort(values), places, side="right") / len(values)
+    return np.searchsorted(np.sort(values), points, side="right") / len(values)
 
 
 FEWEST = 20
@@ -342,9 +342,9 @@ def category_association_gap(real: np.ndarray, synthetic: np.ndarray) -> Associa
 
 
 def _gap(real: np.ndarray, synthetic: np.ndarray) -> AssociationGap:
-    apart = np.abs(real - synthetic)
-    rows, columns = np.triu_indices(len(apart), 1)
-    differences = apart[rows, columns]
+    gaps = np.abs(real - synthetic)
+    rows, columns = np.triu_indices(len(gaps), 1)
+    differences = gaps[rows, columns]
     kept = np.flatnonzero(np.isfinite(differences))
     if len(kept) == 0:
         return AssociationGap(None, None, None, 0)
@@ -400,10 +400,10 @@ def _cramer(first: np.ndarray, second: np.ndarray) -> float:
     return float(np.sqrt(max((counts.astype(np.float64) ** 2 / expected).sum() - 1, 0.0) / free))
 
 
-# Whether a classifier tells synthetic records from real ones: the AUC of gradient-boosted trees on held-out folds.
+# Whether a classifier distinguishes synthetic from real records: the AUC of gradient-boosted trees on held-out folds.
 #
-# 0.5 is what real records of the same kind give; 1 is records that every tree tells. The scores are all of records that
-# the trees have not seen. Not private.
+# 0.5 is what real records of the same kind give; 1 is records that every tree recognises. The scores are all of records
+# that the trees have not seen. Not private.
 
 
 _FOLDS = 5
@@ -434,10 +434,10 @@ def detector_auc(real: np.ndarray, synthetic: np.ndarray, rng: np.random.Generat
     for held_out in range(_FOLDS):
         rest, test = fold != held_out, fold == held_out
         trees = HistGradientBoostingClassifier(random_state=0, max_iter=60, early_stopping=False)  # type: ignore[arg-type]
-        told = told_columns(features[rest])
-        if told.any():
-            trees.fit(features[rest][:, told], made[rest])
-            scores[test] = trees.predict_proba(features[test][:, told])[:, 1]
+        known = columns_with_values(features[rest])
+        if known.any():
+            trees.fit(features[rest][:, known], made[rest])
+            scores[test] = trees.predict_proba(features[test][:, known])[:, 1]
     return _with_interval(scores, made, fold, rng)
 
 
@@ -456,7 +456,7 @@ def _with_interval(scores: np.ndarray, made: np.ndarray, fold: np.ndarray, rng: 
 
 # Real and synthetic records as points of a plane, for the eye: t-SNE of both together.
 #
-# Where the two clouds do not cover each other, something is missing or made up. Distances between clouds, and their
+# Where the two clouds do not cover each other, something is missing or invented. Distances between clouds, and their
 # sizes, mean nothing. Not private: a point is a record.
 
 

@@ -55,7 +55,7 @@ class RecallAtFar:
     compared: str
     """Which pairs were compared: "all", or "within batches of N" for the in-batch approximation."""
     warnings: tuple[str, ...]
-    """Sentences to show beside the numbers, empty when there is nothing to say."""
+    """Sentences to show with the numbers; empty when there are none."""
 
 
 @dataclass(frozen=True, kw_only=True)

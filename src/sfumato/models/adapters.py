@@ -1,6 +1,6 @@
 """Adapters: LoRA, and a new layer after a backbone.
 
-LoRA: a frozen layer beside a product of two small ones, which are trained.
+LoRA: a frozen layer, plus a product of two small ones that are trained.
 
 A convolution or dense layer W becomes x ↦ W x + (alpha / rank) B A x: A shrinks to `rank` channels with the layer's own
 kernel, stride and padding, B is 1x1 and begins with zeros, so the function is unchanged at the start. Both are plain
@@ -17,7 +17,7 @@ References:
 >>> torch.equal(adapted(x), layer(x)), [tuple(p.shape) for p in adapted.parameters() if p.requires_grad]
 (True, [(2, 16, 3, 3), (32, 2, 1, 1)])
 
-Small trained parts for a network whose own weights stay: LoRA beside its layers, a projection behind it.
+Small trained parts for a network whose own weights stay: LoRA in its layers, a projection after it.
 
 Both are in place or around the user's module, are trained like any other layer, and are saved with the model. What is
 to be trained is still said by `trainable`: "lora", "projection", or "lora+last" (see `models.freeze`).
@@ -174,7 +174,7 @@ def add_lora(
 ) -> list[str]:
     """Give convolutions and dense layers of a model an adapter of low rank, in place; the function stays the same.
 
-    Load published weights before: adapters are beside them, and names of the layers' own weights stay. The weights of
+    Load published weights before: adapters are added to them, and names of the layers' own weights stay. The weights of
     adapted layers stop requiring a gradient; all others keep their flag, see `freeze`.
 
     Args:

@@ -76,9 +76,9 @@ class Network:
         keywords = [each for each in parameters if each.kind is each.KEYWORD_ONLY and each.name != "generator"]
         return {each.name: each.default is each.empty for each in keywords}
 
-    def refuse_unknown(self, name: str, options: Collection[str], given: Collection[str] = ()) -> None:
-        """Refuse options that its function lacks, or that are `given` by the data."""
-        known = self.options.keys() - given
+    def refuse_unknown(self, name: str, options: Collection[str], from_data: Collection[str] = ()) -> None:
+        """Refuse options that its function lacks, or that follow `from_data`."""
+        known = self.options.keys() - from_data
         for option in options:
             if option not in known:
                 raise InputError(f"{name} has no option {option}; it has {', '.join(sorted(known))}")
@@ -253,23 +253,23 @@ def language_model(
     """
     network = _network(name, "tokens", f", which gives logits [n, T, {vocabulary_size}] of token ids [n, T]")
     sizes = {"vocabulary_size": vocabulary_size, "max_length": length}
-    network.refuse_unknown(name, options, given=sizes)
+    network.refuse_unknown(name, options, from_data=sizes)
     read = {key: value for key, value in sizes.items() if key in network.options}
     return network.build(**read, generator=generator, **options)
 
 
-def _network(name: str, gives: Gives, own: str = "") -> Network:
+def _network(name: str, gives: Gives, output_note: str = "") -> Network:
     """The network of a name.
 
     Args:
         name: the name.
         gives: what it is to give.
-        own: what a module of one's own is to give, for the message.
+        output_note: what a custom module must give, for the message.
 
     Raises:
         InputError: none has this name.
     """
-    one_of(NETWORKS[gives], model=name, remedy=f"or package.module:factory for a torch module of your own{own}")
+    one_of(NETWORKS[gives], model=name, remedy=f"or package.module:factory for a torch module of your own{output_note}")
     return NETWORKS[gives][name]
 
 

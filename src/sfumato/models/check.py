@@ -79,8 +79,8 @@ def coupled_layers(model: nn.Module, *, mode_stays: bool = False) -> list[Couple
 
     Args:
         model: any torch module.
-        mode_stays: whether nobody will call `train()`, so that batch norm in evaluation mode is a constant. Otherwise
-            it counts in every mode, unless its class keeps itself in evaluation mode.
+        mode_stays: whether the mode never changes, so that batch norm in evaluation mode is a constant. Otherwise it
+            counts in every mode, unless its class keeps itself in evaluation mode.
     """
     found = []
     for name, layer in model.named_modules():
@@ -261,7 +261,7 @@ def fix_model(model: nn.Module, *, groups: int = 32) -> tuple[nn.Module, list[Ch
         if found is not None:
             why, new = found
             replaced[id(layer)] = new
-            changes.append(Change(name, type(layer).__name__, why, _told(new)))
+            changes.append(Change(name, type(layer).__name__, why, _described(new)))
     for parent in list(model.modules()):
         for name, layer in list(parent._modules.items()):  # named_children skips a second name
             if layer is not None and id(layer) in replaced:
@@ -279,11 +279,11 @@ def _replacement(layer: nn.Module, groups: int, *, coupled: bool) -> tuple[str, 
         new.track_running_stats = False
         return "keeps running statistics of the examples", new
     if isinstance(layer, nn.Embedding | nn.EmbeddingBag):
-        return _own_table(layer)
+        return _uncoupled_table(layer)
     return None
 
 
-def _own_table(layer: nn.Embedding | nn.EmbeddingBag) -> tuple[str, nn.Module] | None:
+def _uncoupled_table(layer: nn.Embedding | nn.EmbeddingBag) -> tuple[str, nn.Module] | None:
     """The same table, whose rows no other example changes."""
     new, why = copy.copy(layer), []
     if layer.max_norm is not None:
@@ -307,7 +307,7 @@ def _group_norm(layer: _BatchNorm, groups: int) -> nn.GroupNorm:
     return norm.train(layer.training)
 
 
-def _told(layer: nn.Module) -> str:
+def _described(layer: nn.Module) -> str:
     """A new layer in a few words."""
     if isinstance(layer, nn.GroupNorm):
         return f"GroupNorm({layer.num_groups}, {layer.num_channels})"

@@ -5,8 +5,8 @@ Histograms of oriented gradients (HOG): where edges are and which way they run, 
 Gradients are central differences without smoothing (zero at the picture's edge); of several channels each pixel takes
 the one with the largest gradient. Each pixel votes with the gradient's magnitude for the two nearest of nine unsigned
 orientations, 20° wide, whose centres lie at 10°, 30° … 170°; an angle between two centres is shared in proportion.
-Votes are summed over square cells. Blocks of 2x2 cells, one cell apart, are brought to length 1, cut off at 0.2 and
-brought to length 1 again (L2-Hys). Votes are not shared between neighbouring cells.
+Votes are summed over square cells. Blocks of 2x2 cells, at a stride of one cell, are brought to length 1, cut off at
+0.2 and brought to length 1 again (L2-Hys). Votes are not shared between neighbouring cells.
 
 Which way along its axis an edge goes from dark to light does not count, nor does what is added to all pixels. A
 picture's features depend on it alone.
@@ -111,9 +111,9 @@ class HOG(nn.Module):
         place = torch.atan2(down, across).remainder(math.pi) * (self.orientations / math.pi) - 0.5
         bins = []
         for centre in range(self.orientations):
-            apart = (place - centre).abs()
-            apart = torch.minimum(apart, self.orientations - apart)  # 180° is 0° again
-            votes = magnitude * (1 - apart).clamp(min=0)
+            distance = (place - centre).abs()
+            distance = torch.minimum(distance, self.orientations - distance)  # 180° is 0° again
+            votes = magnitude * (1 - distance).clamp(min=0)
             votes = votes[:, : rows * self.cell, : columns * self.cell]
             bins.append(votes.reshape(-1, rows, self.cell, columns, self.cell).sum((2, 4)))
         return torch.stack(bins, dim=1)

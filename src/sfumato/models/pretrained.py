@@ -2,7 +2,7 @@
 
 Which layer of a backbone is which layer in torchvision's and timm's state dicts, and in MobileFaceNet's.
 
-Both libraries name the layers of their ResNets alike. Their MobileNetV2 files differ. Every convolution comes
+Both libraries give the layers of their ResNets the same names. Their MobileNetV2 files differ. Every convolution comes
 with its norm, in SqueezeNet and MobileFaceNet with a bias and no norm, in the latter mostly with slopes of a PReLU.
 The last dense layer (the classifier of the file's own labels) has no counterpart here; MobileFaceNet's is the
 embedding, and is taken where it has the model's dimensions.
@@ -385,7 +385,7 @@ def _dropped_stem(
     layer: Layer, tensors: Mapping[str, torch.Tensor], file_kernel: int, small_kernel: int
 ) -> list[Entry]:
     note = f"first layer: {file_kernel}x{file_kernel} in the file, {small_kernel}x{small_kernel} in a small stem"
-    names = _beside_kernel(layer, _STATISTICS)
+    names = _channel_tensors(layer, _STATISTICS)
     return [
         Entry(action="dropped", name=name, note=note)
         for name in (f"{layer.file_conv}.weight", *names)
@@ -393,8 +393,8 @@ def _dropped_stem(
     ]
 
 
-def _beside_kernel(layer: Layer, statistics: tuple[str, ...] = _STATISTICS[:2]) -> list[str]:
-    """What the file has for a layer beside its kernel: a number a channel."""
+def _channel_tensors(layer: Layer, statistics: tuple[str, ...] = _STATISTICS[:2]) -> list[str]:
+    """Names of the tensors of a layer that have one number a channel: all but its kernel."""
     if not layer.norm:
         return [f"{layer.file_conv}.bias", *([layer.file_slopes] if layer.slopes else [])]
     return [f"{layer.file_norm}.{name}" for name in ("weight", "bias", *statistics)]
@@ -416,18 +416,18 @@ def _check_norms(model: nn.Module, batch_norm: str) -> None:
 
 def _check_tensors(layers: tuple[Layer, ...], tensors: Mapping[str, torch.Tensor], where: str) -> None:
     needed = [f"{layer.file_conv}.weight" for layer in layers]
-    needed += [name for layer in layers for name in _beside_kernel(layer)]
+    needed += [name for layer in layers for name in _channel_tensors(layer)]
     missing = [name for name in needed if name not in tensors]
     if missing:
         raise InputError(f"{where}: lacks {some(missing)}; the file is incomplete or of another network")
     for layer in layers:
         outputs = tensors[f"{layer.file_conv}.weight"].shape[:1]
-        for name in _beside_kernel(layer):
+        for name in _channel_tensors(layer):
             shape = tensors[name].shape
             if shape != outputs:
                 raise InputError(
-                    f"{where}: {name} is {list(shape)} beside a convolution with "
-                    f"{list(outputs)} channels; the file is damaged"
+                    f"{where}: {name} is {list(shape)}, but its convolution has "
+                    f"{outputs[0]} channels; the file is damaged"
                 )
     broken = [name for name in needed if not torch.isfinite(tensors[name]).all()]
     if broken:

@@ -97,7 +97,7 @@ class PublicBatchNorm(nn.Module):
         self._known = False  # whether the buffers hold statistics yet
         self._collecting = False
         self._traced: tuple[Tensor, Tensor] | None = None  # the statistics with their graph, while they are collected
-        self._parts = 1  # joint: groups of rows that are normalised together
+        self._groups = 1  # joint: groups of rows that are normalised together
 
     @property
     def couples_examples(self) -> bool:
@@ -116,14 +116,14 @@ class PublicBatchNorm(nn.Module):
                 "its first argument is the number of channels"
             )
         if self.couples_examples or self._collecting:
-            parts = inputs.unflatten(0, (self._parts, -1))
-            mean, variance = _moments(parts)
+            groups = inputs.unflatten(0, (self._groups, -1))
+            mean, variance = _moments(groups)
             if self._collecting:
                 self.mean.copy_(mean[0].detach())
                 self.variance.copy_(variance[0].detach())
                 self._known = True
                 self._traced = (mean[0], variance[0])
-            return self._scaled(parts, mean, variance)
+            return self._scaled(groups, mean, variance)
         if not self._known:
             raise InputError(
                 "this PublicBatchNorm has no statistics yet; give the model its public inputs with "
@@ -139,10 +139,10 @@ class PublicBatchNorm(nn.Module):
         """What `print(model)` shows."""
         return f"{self.channels}, statistics={self.statistics!r}, eps={self.eps:g}, affine={self.weight is not None}"
 
-    def _scaled(self, parts: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
-        """Each part by its own statistics, which may carry a graph, [parts, rows, channels, ...]."""
-        shape = (len(parts), 1, self.channels, *[1] * (parts.ndim - 3))
-        values = ((parts - mean.view(shape)) * torch.rsqrt(variance.view(shape) + self.eps)).flatten(0, 1)
+    def _scaled(self, groups: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
+        """Each group by its own statistics, which may carry a graph, [groups, rows, channels, ...]."""
+        shape = (len(groups), 1, self.channels, *[1] * (groups.ndim - 3))
+        values = ((groups - mean.view(shape)) * torch.rsqrt(variance.view(shape) + self.eps)).flatten(0, 1)
         if self.weight is None or self.bias is None:
             return values
         return values * self.weight.view(shape[1:]) + self.bias.view(shape[1:])
@@ -251,9 +251,9 @@ class _PublicBatch:
 
     def join(self, model: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         self.rows = rows = len(inputs[0])
-        parts = 1 if model.training else rows
+        groups = 1 if model.training else rows
         for layer in _layers(model):
-            layer._parts = parts
+            layer._groups = groups
         public = self.like(model)
         if model.training:
             return tuple(torch.cat([own, other]) for own, other in zip(inputs, public, strict=True))
@@ -267,7 +267,7 @@ class _PublicBatch:
         if not rows:  # the handle was removed: nothing was joined
             return output
         for layer in _layers(model):
-            layer._parts = 1
+            layer._groups = 1
         return output[:rows] if model.training else output.unflatten(0, (rows, -1))[:, 0]
 
     def like(self, model: nn.Module) -> tuple[Tensor, ...]:
@@ -279,10 +279,10 @@ class _PublicBatch:
         return self.inputs
 
 
-def _moments(parts: Tensor) -> tuple[Tensor, Tensor]:
-    """Mean and variance in each channel of float [parts, rows, channels, ...], each [parts, channels]."""
-    over = (1, *range(3, parts.ndim))
-    wide = parts.float() if parts.dtype in (torch.float16, torch.bfloat16) else parts
+def _moments(groups: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and variance in each channel of float [groups, rows, channels, ...], each [groups, channels]."""
+    over = (1, *range(3, groups.ndim))
+    wide = groups.float() if groups.dtype in (torch.float16, torch.bfloat16) else groups
     variance, mean = torch.var_mean(wide, dim=over, correction=0)
     return mean, variance
 

@@ -6,7 +6,7 @@ The model is the same in two settings. Where each user trains alone, the model h
 parameter that never leaves. For a baseline on a server that sees all users, `users` makes it a table, and column 1 of
 the inputs says whose a row is (`sfumato.data.with_user_column`). Every row of that table begins where a client begins.
 
-What both tell a trainer stands in two attributes: `local_parameters`, a regular expression that fullmatches the names
+A trainer reads two attributes of both: `local_parameters`, a regular expression that fullmatches the names
 of what is a user's own, and `row_tables`, the tables of which an example touches only the row that a column of its
 inputs names.
 
@@ -32,9 +32,9 @@ torch.Size([2])
 >>> matrix_factorization(1000, users=7, classes=5, biases=True)(torch.tensor([[3, 0], [999, 6]])).shape
 torch.Size([2, 5])
 
-Neural collaborative filtering: the product of two vectors beside dense layers over two others.
+Neural collaborative filtering: the product of two vectors, and dense layers over two others.
 
-The product (GMF) and the dense layers (MLP) have vectors of their own; a linear layer over both tells the value. A
+The product (GMF) and the dense layers (MLP) have vectors of their own; a linear layer over both gives the value. A
 user's part is the two vectors. Tables begin as normal numbers with variance 1 / factors, dense layers Glorot-uniform.
 No layer couples examples.
 
@@ -69,7 +69,7 @@ class Recommender(nn.Module):
         items: how many can be rated.
         users: of a baseline on a server; None for one user.
         offset: added to every value.
-        classes: how many the model tells logits of; None where it tells a value.
+        classes: how many the model gives logits of; None where it gives a value.
         local_parameters: fullmatches the names of what is a user's own; "" matches none.
         row_tables: the name of each table's weight, and the column of the inputs that alone chooses its rows.
     """
@@ -170,10 +170,10 @@ class MatrixFactorization(Recommender):
         logits [n, classes]."""
         self.check(inputs)
         products = self.of_item(self.item_factors, inputs) * self.of_user(self.user_factors, inputs)
-        told = products.sum(1, keepdim=True) if self.output is None else self.output(products)
+        outputs = products.sum(1, keepdim=True) if self.output is None else self.output(products)
         if self.biases:
-            told = told + (self.of_item(self.item_bias, inputs) + self.of_user(self.user_bias, inputs))
-        return told[:, 0] + self.offset if self.output is None else told
+            outputs = outputs + (self.of_item(self.item_bias, inputs) + self.of_user(self.user_bias, inputs))
+        return outputs[:, 0] + self.offset if self.output is None else outputs
 
 
 def matrix_factorization(
@@ -199,7 +199,7 @@ def matrix_factorization(
         generator: source of the initial weights; None takes torch's global generator, as torch's layers do.
 
     Raises:
-        InputError: a size is not a whole number >= 1, the offset is not finite, or given beside classes.
+        InputError: a size is not a whole number >= 1, the offset is not finite, or given with classes.
     """
     whole(factors=factors)
     model = MatrixFactorization(
@@ -249,8 +249,8 @@ class NeuralCollaborativeFiltering(Recommender):
         self.check(inputs)
         product = self.of_item(self.item_factors, inputs) * self.of_user(self.user_factors, inputs)
         both = (self.of_user(self.user_features, inputs), self.of_item(self.item_features, inputs))
-        told = self.output(torch.cat([product, self.dense(torch.cat(both, 1))], 1))
-        return told[:, 0] + self.offset if self.classes is None else told
+        outputs = self.output(torch.cat([product, self.dense(torch.cat(both, 1))], 1))
+        return outputs[:, 0] + self.offset if self.classes is None else outputs
 
 
 def neural_collaborative_filtering(

@@ -1,4 +1,4 @@
-"""The click model of Denison et al. (2022): an embedding for each categorical column, numbers beside them, 4 x 598.
+"""The click model of Denison et al. (2022): an embedding for each categorical column, numbers next to them, 4 x 598.
 
 A column with a table of V rows gets int(2 V^0.25) numbers a row. V is public: the number of hash buckets, or the size
 of a public vocabulary, never a count over the private data; an id from V on shares a row (id modulo V), so no table

@@ -45,7 +45,7 @@ it. No layer couples examples.
 
 Two parts can be a user's own, for training that leaves them with the user (`local_parameters`): vectors of words
 outside of the vocabulary, whose ids stand behind all others (`sfumato.data.open_users`), and a vector of the user that
-every step reads beside its token.
+every step reads with its token.
 
 While several clients are mapped over (`torch.func.vmap`), the recurrence is computed here, step by step: torch's own
 cannot be mapped on a GPU.
@@ -66,7 +66,7 @@ torch.Size([2, 3, 100])
 >>> own(torch.tensor([[98, 5, 149]])).shape, own.local_parameters
 (torch.Size([1, 3, 100]), 'oov_embedding.weight|user_vector')
 
-A small Transformer decoder: each place attends to itself and those before it, and tells the next token.
+A small Transformer decoder: each place attends to itself and those before it, and predicts the next token.
 
 Blocks normalise first (Xiong et al. 2020), positions are learned, the output layer is its own. Padding stands behind
 the end, so nothing of it reaches a token before it. Without dropout: the noise of private training regularises enough.
@@ -139,12 +139,12 @@ class AttentionBlock(nn.Module):
         self.wide = nn.Linear(width, 4 * width)
         self.narrow = nn.Linear(4 * width, width)
 
-    def forward(self, x: torch.Tensor, seen: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, visible: torch.Tensor) -> torch.Tensor:
         """Map float [n, T, width] to the same shape.
 
         Args:
             x: a batch of sequences.
-            seen: bool, which positions may be attended to: [n, 1, 1, T], the same ones from every position of a
+            visible: bool, which positions may be attended to: [n, 1, 1, T], the same ones from every position of a
                 sequence, or [T, T], those of a column from that of a row.
         """
         rows, steps, width = x.shape
@@ -152,9 +152,9 @@ class AttentionBlock(nn.Module):
         queries, keys, values = parts.permute(2, 0, 3, 1, 4).unbind(0)
         if is_mapped(x):  # torch's own is done model by model there
             scores = (queries @ keys.transpose(2, 3)) * queries.shape[3] ** -0.5
-            mixed = scores.masked_fill(~seen, -torch.inf).softmax(3) @ values
+            mixed = scores.masked_fill(~visible, -torch.inf).softmax(3) @ values
         else:
-            mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=seen)
+            mixed = functional.scaled_dot_product_attention(queries, keys, values, attn_mask=visible)
         x = x + self.output(mixed.transpose(1, 2).reshape(rows, steps, width))
         return x + self.narrow(functional.gelu(self.wide(self.norm2(x))))
 

@@ -2,7 +2,7 @@
 
 A network as stages that run one after the other: where it can be cut in two, and which are its last blocks.
 
-A stage tells which modules it runs and how; it uses nothing else of the network. All stages in turn compute what the
+A stage states which modules it runs and how; it uses nothing else of the network. All stages in turn compute what the
 network computes. The backbones of this package, `nn.Sequential` (also within each other) and any module with a method
 `stages()` that gives `Stage`s have them.
 
@@ -23,7 +23,7 @@ expression over parameter names:
 - "all": every parameter that requires a gradient;
 - "norm": parameters of norm layers: torch's own, and any whose class name says so (`LayerNorm2d`, `MyRMSNorm`);
 - "first", "last": the first and the last layer with a weight that is no norm layer, in the order of the module;
-- "last_blocks:2": the last two blocks of a network that tells its stages (`sfumato.models.trainable`): fire modules,
+- "last_blocks:2": the last two blocks of a network that states its stages (`sfumato.models.trainable`): fire modules,
   bottlenecks, residual blocks. The embedding behind them is "last";
 - anything else: a regular expression that may match anywhere in the name, as in "layer4|embedding";
 - "norm+first", "norm+last", "last_blocks:2+embedding": words joined to each other and to regular expressions.
@@ -62,20 +62,20 @@ class Stage:
     """A step of a network.
 
     Attributes:
-        name: for people.
-        parts: names of the modules that it runs, within the network.
+        name: to show.
+        module_names: names of the modules that it runs, within the network.
         run: from what the stage before gave, [n, …], and these modules in their order, to what it gives, [n, …].
         block: whether `last_blocks` counts it: a block with weights that is not the embedding.
     """
 
     name: str
-    parts: tuple[str, ...] = ()
+    module_names: tuple[str, ...] = ()
     run: Callable[..., Tensor] = _run
     block: bool = False
 
     def modules(self, network: nn.Module) -> list[nn.Module]:
         """Those that it runs."""
-        return [network.get_submodule(part) for part in self.parts]
+        return [network.get_submodule(part) for part in self.module_names]
 
     def __call__(self, network: nn.Module, x: Tensor) -> Tensor:
         """What it gives."""
@@ -93,7 +93,7 @@ class Part(nn.Module):
     def __init__(self, network: nn.Module, stages: Sequence[Stage]) -> None:
         super().__init__()
         self._stages = tuple(stages)
-        names = {name for stage in stages for name in stage.parts}
+        names = {name for stage in stages for name in stage.module_names}
         for name in (each for each in _in_order(network) if each in names):
             _attach(self, name.split("."), network.get_submodule(name))
         self.training = network.training  # of the modules themselves, each keeps its own
@@ -113,17 +113,17 @@ def stages_of(network: nn.Module) -> tuple[Stage, ...]:
     """The stages of a network, in the order in which they run.
 
     Raises:
-        InputError: it does not tell them.
+        InputError: it does not state them.
     """
     if type(network).forward is nn.Sequential.forward:
         return tuple(_flat(network, ""))
-    tell = getattr(network, "stages", None)
-    if not callable(tell):
+    stages = getattr(network, "stages", None)
+    if not callable(stages):
         raise InputError(
-            f"a {type(network).__name__} does not tell its stages, so nobody knows where it can be cut; take one of "
-            "the backbones, nn.Sequential, or give the class a method stages() that returns sfumato.models.Stage"
+            f"a {type(network).__name__} does not state its stages, so it cannot be cut; take one of the backbones, "
+            "nn.Sequential, or give the class a method stages() that returns sfumato.models.Stage"
         )
-    found = tell()
+    found = stages()
     if not isinstance(found, Sequence) or not found or not all(isinstance(stage, Stage) for stage in found):
         raise InputError(f"{type(network).__name__}.stages() must give a list of sfumato.models.Stage")
     return tuple(found)
@@ -137,7 +137,7 @@ def last_blocks(network: nn.Module, count: int) -> list[nn.Parameter]:
         count: how many blocks, >= 1.
 
     Raises:
-        InputError: the network does not tell its stages, or has fewer blocks.
+        InputError: the network does not state its stages, or has fewer blocks.
     """
     blocks = [stage for stage in stages_of(network) if stage.block]
     if not 1 <= count <= len(blocks):
@@ -150,7 +150,7 @@ def last_blocks(network: nn.Module, count: int) -> list[nn.Parameter]:
 def renamed(stages: Sequence[Stage], under: str) -> tuple[Stage, ...]:
     """The same stages of a network that lies under a name in another one."""
     return tuple(
-        Stage(f"{under}.{stage.name}", tuple(f"{under}.{part}" for part in stage.parts), stage.run, stage.block)
+        Stage(f"{under}.{stage.name}", tuple(f"{under}.{part}" for part in stage.module_names), stage.run, stage.block)
         for stage in stages
     )
 
@@ -211,7 +211,7 @@ def trainable_parameters(model: nn.Module, spec: str) -> list[tuple[str, nn.Para
     chosen = set[int]()
     for part in parts:
         named = wanted & {id(p) for p in _chosen(model, part, candidates)}
-        if not named:  # also beside others that name some: it would be left out without a word
+        if not named:  # refused even where others name some: it would be ignored silently
             if part != spec and candidates:
                 raise InputError(f"trainable: {part!r} in {spec!r} names no parameter of this model; leave it out")
             raise InputError(f"trainable: {part!r} names no parameter to train; {_examples(model, candidates)}")

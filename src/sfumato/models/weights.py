@@ -84,7 +84,7 @@ def load_weights(model: nn.Module, path: str | Path, *, ignore: Collection[str] 
     Args:
         model: a module with the same names and shapes as the one that was saved.
         path: a safetensors file.
-        ignore: tensors of the file that the module need not have: a run with a shared head keeps it beside the
+        ignore: tensors of the file that the module need not have: a run with a shared head saves it with the
             backbone.
 
     Raises:
@@ -176,7 +176,7 @@ def _refuse_other_kinds(path: Path) -> None:
         try:
             with zipfile.ZipFile(path) as archive:
                 ours = any(name.rpartition("/")[2] == "data.pkl" for name in archive.namelist())
-        except Exception:  # zipfile raises whatever a damaged file leads it to: torch tells
+        except Exception:  # zipfile raises many kinds for a damaged file: torch reports it
             return
     else:
         ours = start[:1] == b"\x80"  # pickles since Python 2.3

@@ -25,7 +25,7 @@ References:
 WRN-16-4: the wide residual network that De et al. (2022) train with DP-SGD, with group norm.
 
 A 3x3 convolution to 16 channels, three stages of two pre-activation blocks with 64, 128 and 256 channels, group norm
-(16 groups), ReLU, global average pooling and a dense layer. Convolutions have no bias and, unless told otherwise,
+(16 groups), ReLU, global average pooling and a dense layer. Convolutions have no bias and, by default,
 standardised weights (`WSConv2d`; the 1x1 convolutions of the shortcuts too). 2,748,890 parameters for ten classes. No
 layer couples examples or keeps running statistics.
 

@@ -10,7 +10,7 @@ from sfumato._check import InputError
 from sfumato.audit.ehr.flat import Flat, pooled
 from sfumato.metrics.tabular import LEVEL, Interval, bootstrap, bootstrap_mean, centred
 
-# What an attack found, beside what it finds where nothing can have leaked.
+# What an attack found, and what it finds where nothing can have leaked.
 #
 # The ideal comes from real records that the generator never saw. An attack that finds no more than that has learned
 # what the records say about everybody. Examples of attacks are no bound: another one may find more.
@@ -67,7 +67,7 @@ class Attack:
         return {"name": self.name, "measures": measures, "records": self.records, "above": self.above}
 
 
-# The one distance between patients of a flat table, in which numbers, categories and what is missing count alike.
+# The one distance between patients of a flat table, in which numbers, categories and missing values count the same.
 #
 # A number is its rank among the values of a reference (mean rank of ties, divided by their count: in [0, 1], whatever
 # its unit and its outliers). The squared distance of two rows is the sum, over all columns, of
@@ -77,7 +77,7 @@ class Attack:
 # - 1 where two categories differ; missing is a category of its own.
 #
 # The last is what one-hot vectors of length 1/√2 give, without ever having them in memory. The reference is to hold
-# those alike that an attack compares, members and outsiders, or the scale would tell them apart.
+# both kinds that an attack compares, members and outsiders, or the scale would distinguish them.
 
 
 _BLOCK = 1 << 22  # distances at once
@@ -158,7 +158,7 @@ def nearest_distances(queries: Placed, records: Placed) -> np.ndarray:
 
 
 _VOTERS = 5
-_KEPT = 15
+_NEIGHBOURS = 15
 _NEAREST = 1e-6  # squared distance: copies weigh this much the more, and do not divide by zero
 
 
@@ -172,7 +172,7 @@ class Votes:
     """
 
     def __init__(self, queries: Placed, records: Placed, values: np.ndarray, *, numeric: bool) -> None:
-        kept = min(_KEPT, len(records))
+        kept = min(_NEIGHBOURS, len(records))
         self._nearest = np.empty((len(queries), kept), np.int64)
         self._weights = np.empty((len(queries), kept))
         for rows, distances in squared_distances(queries, records):
@@ -208,7 +208,7 @@ class Votes:
         return self.outcome(np.bincount(rng.integers(0, self._records, self._records), minlength=self._records))
 
 
-# Attribute inference: whether synthetic records tell a sensitive column of those who were trained on.
+# Attribute inference: whether synthetic records reveal a sensitive column of the training patients.
 #
 # The attacker knows all columns of a training patient but one, and takes the vote of the nearest synthetic records on
 # the one that is missing. The ideal is the same with as many real records of other patients. So what a column has in
@@ -280,10 +280,10 @@ class _Question:
         for side in (made, others):
             answers = []
             for records in side:
-                told, _ = _column(records, name)
-                rows = np.flatnonzero(~np.isnan(told))
+                values, _ = _column(records, name)
+                rows = np.flatnonzero(~np.isnan(values))
                 there = scale.place(records.take(rows).without(name))
-                answers.append(Votes(queries, there, told[rows], numeric=self._numeric) if len(rows) else None)
+                answers.append(Votes(queries, there, values[rows], numeric=self._numeric) if len(rows) else None)
             self._sides.append(answers)
 
     def rates(self, rng: np.random.Generator | None = None) -> tuple[float, float]:
@@ -294,13 +294,13 @@ class _Question:
         return made, real
 
     def _scores(self, votes: Votes | None, rng: np.random.Generator | None) -> np.ndarray:
-        """In [0, 1], float64 [members asked about]; 0 where nothing is told."""
+        """In [0, 1], float64 [members asked about]; 0 where nothing is predicted."""
         if votes is None:
             return np.zeros(len(self._truth))
-        told = votes.outcome() if rng is None else votes.redrawn(rng)
+        predicted = votes.outcome() if rng is None else votes.redrawn(rng)
         if not self._numeric:
-            return (told == self._truth).astype(np.float64)
-        return np.nan_to_num(1 - np.abs(self._rank(told) - self._rank(self._truth)))
+            return (predicted == self._truth).astype(np.float64)
+        return np.nan_to_num(1 - np.abs(self._rank(predicted) - self._rank(self._truth)))
 
     def _rank(self, values: np.ndarray) -> np.ndarray:
         below, up_to = (np.searchsorted(self._ordered, values, side) for side in ("left", "right"))
@@ -320,14 +320,14 @@ def _column(flat: Flat, name: str) -> tuple[np.ndarray, bool]:
     return np.where(codes < 0, np.nan, codes), False
 
 
-# Membership inference: whether the nearest synthetic record tells who was trained on.
+# Membership inference: whether the nearest synthetic record reveals who was trained on.
 #
 # The attacker has somebody's record and the synthetic ones, and says "member" where the nearest of them is closer than
-# a threshold. The threshold is the best one on half of the members and outsiders; the other half tells how often it is
-# right, both kinds counting the same. The ideal is 0.5. The first half also tells the side: a generator that keeps away
-# from its members tells who they are, too, and then the attacker says "member" where the nearest is farther.
+# a threshold. The threshold is the best one on half of the members and outsiders; the other half measures how often it
+# is right, both kinds counting the same. The ideal is 0.5. The first half also decides the side: a generator that keeps
+# away from its members reveals who they are, too; then the attacker says "member" where the nearest is farther.
 #
-# How many members are found with one outsider in a hundred suspected (TPR at 1 % FPR) tells about the few that are
+# How many members are found with one outsider in a hundred suspected (TPR at 1 % FPR) is about the few that are
 # remembered best. Its ideal is what is found of members who are strangers to the generator, too: beta-binomial, a
 # little more than 1 %, and exact whatever the distances are. Its excess is against the ends of that, because draws
 # among the few nearest outsiders say little.
@@ -371,7 +371,7 @@ def best_threshold(members: np.ndarray, outsiders: np.ndarray) -> float:
 
 
 def best_side(members: np.ndarray, outsiders: np.ndarray) -> int:
-    """1 where members are best told by small distances, −1 where by large ones.
+    """1 where members are best recognised by small distances, −1 where by large ones.
 
     >>> best_side(np.array([0.0, 1, 5]), np.array([2.0, 3, 6])), best_side(np.array([4.0, 5]), np.array([1.0, 2]))
     (1, -1)
@@ -425,7 +425,7 @@ def _interval(statistic: Callable[..., float], sides: list[np.ndarray], rng: np.
 #
 # The columns are dealt into two halves (what comes from one column stays together). The attacker looks for the training
 # record nearest to a synthetic record by the one half, and by the other. Where both lead to the same record, what
-# is known of somebody by the one half can be joined with what the other half tells. The ideal is the same with real
+# is known of somebody by the one half can be joined with what the other half reveals. The ideal is the same with real
 # records of other patients in place of the synthetic ones.
 #
 # Several records may be equally near: then it counts how likely two fair draws among them agree. The rate is the mean

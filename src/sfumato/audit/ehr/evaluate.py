@@ -100,7 +100,7 @@ def evaluate(
         most: patients of each side to ask about, at most; of more, so many by chance. Those that an attack searches for
             the nearest ones are never fewer than there are: a copy of a patient would hardly meet its original where
             both sides are some of many. Time grows with `most` times all of them.
-        progress: told (done, total) parts.
+        progress: called with (done, total) parts.
 
     Raises:
         InputError: the schemas differ, a side has fewer than 20 patients, some patients are in both real sides, or a
@@ -128,7 +128,7 @@ def evaluate(
 
     members, outsiders, made = everybody
     some_members, some_outsiders, some_made = (side.take(rows) for side, rows in zip(everybody, chosen, strict=True))
-    scale = Scale(pooled(members, outsiders))  # members and outsiders alike
+    scale = Scale(pooled(members, outsiders))  # both members and outsiders
     placed = scale.place(some_members), scale.place(some_outsiders), scale.place(made)
     attacks = [membership_inference(*placed, _draws(seed, "membership"))]
     step()

@@ -1,6 +1,6 @@
-"""How faithful synthetic records are: columns, pairs of columns, visits, and whether a classifier tells them apart.
+"""How faithful synthetic records are: columns, pairs of columns, visits, and whether a classifier distinguishes them.
 
-Beside each figure stands the same one of real patients that were held out, against the same real ones: what a perfect
+Each figure comes with the same one of real patients that were held out, against the same real ones: what a perfect
 generator would show for so many. Figures of a temporal column are over all visits; pairs and the detector look at the
 flat table, a row a patient. Not private.
 """
@@ -38,7 +38,7 @@ LIMITS = (0.03, 0.05)
 
 _SHOWN = 300  # patients of a side in a projection
 _FEWEST_DETECTED = 10
-_PARTS: tuple[Part, ...] = ("static", "temporal")
+_KINDS_OF_COLUMNS: tuple[Part, ...] = ("static", "temporal")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,27 +136,27 @@ def fidelity(
     Args:
         real, holdout, synthetic: of one schema.
         rng: of the folds, of intervals and of the projections.
-        progress: told (done, total) parts.
+        progress: called with (done, total) parts.
     """
-    tell = progress or (lambda done, total: None)
+    report = progress or (lambda done, total: None)
     columns: list[tuple[ColumnFit, NumericFit | CategoricalFit]] = []
     for mine, held, made in zip(*(_columns(side) for side in (real, holdout, synthetic)), strict=True):
         compare = compare_numbers if mine.numeric else compare_categories
         fit, ideal = compare(mine.values, made.values), compare(mine.values, held.values)
         plot = cdf(mine.values, made.values) if mine.numeric else None
         columns.append((ColumnFit(name=mine.name, part=mine.part, fit=fit, ideal=ideal.distance, cdf=plot), ideal))
-    tell(1, 4)
+    report(1, 4)
     flats = [flatten(side) for side in (real, holdout, synthetic)]
     paired = [flat.where(_in_pairs) for flat in flats]
     summaries = []
     for place, fits in ((2, [each.fit for each, _ in columns]), (1, [ideal for _, ideal in columns])):
         summaries.append(_summary(flats[0], flats[place], paired[0], paired[place], fits, rng))
-        tell(len(summaries) + 1, 4)
+        report(len(summaries) + 1, 4)
     projections = {}
-    for part in _PARTS:
+    for part in _KINDS_OF_COLUMNS:
         if found := _projection(flats[0], flats[2], part, rng):
             projections[part] = found
-    tell(4, 4)
+    report(4, 4)
     return Fidelity(
         columns=tuple(each for each, _ in columns),
         synthetic=summaries[0],

@@ -74,10 +74,10 @@ class Flat:
         """These patients."""
         return replace(self, numbers=self.numbers[rows], codes=self.codes[rows])
 
-    def where(self, kept: Callable[[FlatColumn], bool]) -> "Flat":
+    def where(self, wanted: Callable[[FlatColumn], bool]) -> "Flat":
         """These columns."""
         numbers, codes = (
-            [place for place, each in enumerate(columns) if kept(each)]
+            [place for place, each in enumerate(columns) if wanted(each)]
             for columns in (self.number_columns, self.code_columns)
         )
         return Flat(

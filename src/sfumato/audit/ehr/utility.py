@@ -13,7 +13,7 @@ from sfumato._check import InputError
 from sfumato.audit.ehr.flat import Flat, flatten
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.metrics.classification import roc_auc
-from sfumato.metrics.tabular import Interval, bootstrap, told_columns
+from sfumato.metrics.tabular import Interval, bootstrap, columns_with_values
 
 # A flat table as numbers for classifiers: its numbers as they are, and a column of 0 and 1 for each common category.
 #
@@ -33,14 +33,14 @@ class Features:
     """
 
     def __init__(self, reference: Flat) -> None:
-        self._kept: list[np.ndarray] = []
+        self._frequent: list[np.ndarray] = []
         for codes in reference.codes.T:
             found, counts = np.unique(codes, return_counts=True)
-            self._kept.append(np.sort(found[np.argsort(-counts, kind="stable")[:_MOST]]))
+            self._frequent.append(np.sort(found[np.argsort(-counts, kind="stable")[:_MOST]]))
 
     def of(self, flat: Flat) -> np.ndarray:
         """Float64 [n, features]; NaN = missing number."""
-        hot = [codes[:, None] == kept for codes, kept in zip(flat.codes.T, self._kept, strict=True)]
+        hot = [codes[:, None] == frequent for codes, frequent in zip(flat.codes.T, self._frequent, strict=True)]
         return np.concatenate([flat.numbers, *hot], 1, dtype=np.float64)
 
 
@@ -103,7 +103,7 @@ class GruClassifier:
         aside: Tensor,
         generator: torch.Generator,
     ) -> None:
-        """Adam until the patients kept aside are told no better."""
+        """Adam until the loss on the validation patients falls no more."""
         optimizer = torch.optim.Adam(self._model.parameters(), lr=_RATE, weight_decay=1e-5)
         loss_of = nn.BCEWithLogitsLoss()
         best, best_loss, waited = copy.deepcopy(self._model.state_dict()), np.inf, 0
@@ -128,10 +128,10 @@ class GruClassifier:
 
     def _learn_scales(self, records: EHRDataset) -> None:
         self._numbers = _Standard(records.numbers)
-        self._kept = []
+        self._frequent = []
         for codes in records.codes.T:
             found, counts = np.unique(codes[codes >= 0], return_counts=True)
-            self._kept.append(np.sort(found[np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES]]))
+            self._frequent.append(np.sort(found[np.argsort(-counts, kind="stable")[:_MOST_CATEGORIES]]))
         static = flatten(records).without(*self._hidden).where(lambda each: each.part == "static")
         self._features = Features(static)
         self._static = _Standard(self._features.of(static))
@@ -140,7 +140,7 @@ class GruClassifier:
         """Visits [n, most visits, width], how many there are [n], and static features [n, s]; float32 but for those."""
         gaps = np.diff(records.times, prepend=0.0)
         gaps[records.offsets[:-1]] = 0.0
-        hot = [codes[:, None] == kept for codes, kept in zip(records.codes.T, self._kept, strict=True)]
+        hot = [codes[:, None] == frequent for codes, frequent in zip(records.codes.T, self._frequent, strict=True)]
         visits = np.concatenate([np.log1p(gaps)[:, None], self._numbers.of(records.numbers), *hot], 1, dtype=np.float32)
         lengths = np.minimum(records.lengths, _MOST_VISITS)
         padded = np.zeros((len(records), int(lengths.max()), visits.shape[1]), np.float32)
@@ -209,9 +209,9 @@ def scores_of_test(model: str, records: EHRDataset, outcome: np.ndarray, test: E
     flat, other = (flatten(side).without(*hidden) for side in (records, test))
     features = Features(flat)
     known, asked = features.of(flat), features.of(other)
-    told = told_columns(known)  # always some: the number of visits is never missing
-    fitted = _tabular(model, len(flat), seed).fit(known[:, told], outcome)
-    return np.asarray(fitted.predict_proba(asked[:, told])[:, 1], np.float64)
+    with_values = columns_with_values(known)  # always some: the number of visits is never missing
+    fitted = _tabular(model, len(flat), seed).fit(known[:, with_values], outcome)
+    return np.asarray(fitted.predict_proba(asked[:, with_values])[:, 1], np.float64)
 
 
 def _tabular(model: str, patients: int, seed: int) -> Any:
@@ -232,7 +232,7 @@ def _tabular(model: str, patients: int, seed: int) -> Any:
 
 # What synthetic records are worth: classifiers of the outcome, trained on them and tested on real patients (TSTR).
 #
-# Beside it stand the same classifiers trained on the real records (TRTR) and tested on the same held-out patients. Four
+# Compared with the same classifiers trained on the real records (TRTR) and tested on the same held-out patients. Four
 # kinds: gradient-boosted trees, a random forest, logistic regression (all on the flat table), and a GRU over the
 # visits. Patients without an outcome are left out. Intervals come from drawing the test patients again, the same ones
 # for both sides; the classifiers stay as they are.
@@ -304,7 +304,7 @@ def utility(
         holdout: real patients that it has not seen, to test on.
         synthetic: what it made.
         seed: of the classifiers and of the intervals.
-        progress: told (done, total) classifiers.
+        progress: called with (done, total) classifiers.
 
     Raises:
         InputError: real records, or those held out, have one outcome only.
@@ -364,7 +364,7 @@ class _Side:
 
 
 def _with_outcome(records: EHRDataset) -> _Side:
-    """The patients whose outcome is known; all of them, without outcomes, where nobody's is."""
+    """The patients whose outcome is known; all of them, without outcomes, where none is."""
     place = [column.name for column in records.schema.static_categorical].index(str(records.schema.outcome))
     known = np.flatnonzero(records.static_codes[:, place] >= 0)
     left_out = len(records) - len(known)
