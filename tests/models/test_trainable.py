@@ -186,7 +186,7 @@ def test_a_network_that_does_not_tell_its_stages_is_refused_with_the_remedy():
         def forward(self, x):
             return x
 
-    with pytest.raises(InputError, match=r"Own does not state its stages.*stages\(\)"):
+    with pytest.raises(InputError, match=r"Own does not list its stages.*stages\(\)"):
         stages_of(Own())
 
 
@@ -204,7 +204,7 @@ def test_a_sequence_with_a_forward_of_its_own_is_no_sequence():
         def forward(self, x):
             return super().forward(super().forward(x))
 
-    with pytest.raises(InputError, match="Twice does not state its stages"):
+    with pytest.raises(InputError, match="Twice does not list its stages"):
         stages_of(Twice(nn.Linear(2, 2)))
 
 

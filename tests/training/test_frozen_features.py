@@ -202,7 +202,7 @@ REFUSED = {
         "last",
         "fails on inputs of shape",
     ),
-    "no stages": (nn.Bilinear(2, 2, 2), "all", "Bilinear does not state its stages"),
+    "no stages": (nn.Bilinear(2, 2, 2), "all", "Bilinear does not list its stages"),
     "outside": (Bare(), "scale", "no stage of this Bare has a trained parameter"),
     "no such parameter": (network(nn.Conv2d(1, 4, 3)), "embedding", "names no parameter to train"),
 }

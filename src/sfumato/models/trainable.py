@@ -23,7 +23,7 @@ expression over parameter names:
 - "all": every parameter that requires a gradient;
 - "norm": parameters of norm layers: torch's own, and any whose class name says so (`LayerNorm2d`, `MyRMSNorm`);
 - "first", "last": the first and the last layer with a weight that is no norm layer, in the order of the module;
-- "last_blocks:2": the last two blocks of a network that states its stages (`sfumato.models.trainable`): fire modules,
+- "last_blocks:2": the last two blocks of a network that lists its stages (`sfumato.models.trainable`): fire modules,
   bottlenecks, residual blocks. The embedding behind them is "last";
 - anything else: a regular expression that may match anywhere in the name, as in "layer4|embedding";
 - "norm+first", "norm+last", "last_blocks:2+embedding": words joined to each other and to regular expressions.
@@ -113,14 +113,14 @@ def stages_of(network: nn.Module) -> tuple[Stage, ...]:
     """The stages of a network, in the order in which they run.
 
     Raises:
-        InputError: it does not state them.
+        InputError: it does not list them.
     """
     if type(network).forward is nn.Sequential.forward:
         return tuple(_flat(network, ""))
     stages = getattr(network, "stages", None)
     if not callable(stages):
         raise InputError(
-            f"a {type(network).__name__} does not state its stages, so it cannot be cut; take one of the backbones, "
+            f"a {type(network).__name__} does not list its stages, so it cannot be cut; take one of the backbones, "
             "nn.Sequential, or give the class a method stages() that returns sfumato.models.Stage"
         )
     found = stages()
@@ -137,7 +137,7 @@ def last_blocks(network: nn.Module, count: int) -> list[nn.Parameter]:
         count: how many blocks, >= 1.
 
     Raises:
-        InputError: the network does not state its stages, or has fewer blocks.
+        InputError: the network does not list its stages, or has fewer blocks.
     """
     blocks = [stage for stage in stages_of(network) if stage.block]
     if not 1 <= count <= len(blocks):
