@@ -24,22 +24,24 @@ LONGEST = 16
 GLOSSARY = set(
     re.findall(
         r"\S+",
-        """accountant accounting accuracy add adjacency adaptive aggregation agent algorithm amplification anonymous audit
-    augmentation backbone backward banded baseline batch bayes benchmark bernoulli binomial bisr blt budget
-    buffered calibrate calibration categorical centralized checkpoint classifier client clipping cohort command
-    composition composes config console contribution convolution correlated covariance cpu cryptographic csprng
-    csv cuda curve dataset decoder delta deltas differential differentially discrete dp dropout ehr embedding
-    embeddings encoder epoch epochs epsilon estimator evaluation example federated finetune fpr frozen gan
-    gaussian gpu gradient gradients hash held-out histogram html hyperparameter identity inference iterations
-    json label labeldp laplace layer layers ledger linear logits lora loss lstm matrix mechanism membership
-    metadata metric metrics micro-batch micro-batches mnist model momentum multiplier neighbour neighbours
-    neural noise noisy norm normalisation nonce npz numpy opacus optimiser optimizer optimizers option parameter
-    parameters parquet pld poisson posterior pretrained pretraining prior privacy private probability projection
-    python pytorch quantile query random randomise randomised randomly reader recall regression release renyi
-    rényi replay repository resume rng rounding rounds sampling scheduler schema seed seeded sensitivity sfumato
-    sgd shuffled snippet softmax split statement std stochastic store subset synthetic tally tensor tokens torch
-    tpr trade-off training transformer tuple unit update user users utility validation variance vector vectors
-    virtual vocabulary voting weights workers yaml zcdp""",
+        """
+        accountant accounting accuracy add adjacency adaptive aggregation agent algorithm amplification anonymous
+        audit augmentation backbone backward banded baseline batch bayes benchmark bernoulli binomial bisr blt
+        budget buffered calibrate calibration categorical centralized checkpoint classifier client clipping cohort
+        command composition composes config console contribution convolution correlated covariance cpu cryptographic
+        csprng csv cuda curve dataset decoder delta deltas differential differentially discrete dp dropout ehr
+        embedding embeddings encoder epoch epochs epsilon estimator evaluation example federated finetune fpr frozen
+        gan gaussian gpu gradient gradients hash held-out histogram html hyperparameter identity inference
+        iterations json label labeldp laplace layer layers ledger linear logits lora loss lstm matrix mechanism
+        membership metadata metric metrics micro-batch micro-batches mnist model momentum multiplier neighbour
+        neighbours neural noise noisy norm normalisation nonce npz numpy opacus optimiser optimizer optimizers
+        option parameter parameters parquet pld poisson posterior pretrained pretraining prior privacy private
+        probability projection python pytorch quantile query random randomise randomised randomly reader recall
+        regression release renyi rényi replay repository resume rng rounding rounds sampling scheduler schema seed
+        seeded sensitivity sfumato sgd shuffled snippet softmax split statement std stochastic store subset
+        synthetic tally tensor tokens torch tpr trade-off training transformer tuple unit update user users utility
+        validation variance vector vectors virtual vocabulary voting weights workers yaml zcdp
+        """,
     )
 )
 """The field's terms, which no plain word replaces."""
