@@ -197,8 +197,8 @@ def _default_orders() -> tuple[float, ...]:
     near_one = np.concatenate([1.0 + np.geomspace(1e-4, 0.1, 30), np.arange(45, 80) / 40.0])
     fine = np.arange(20, 101) / 10.0
     middle = np.arange(21, 65) / 2.0
-    large = np.unique(np.concatenate([np.arange(33, 65), np.round(np.geomspace(64, 32_768, 130))]))
-    return tuple(float(order) for order in np.unique(np.concatenate([near_one, fine, middle, large])))
+    large = np.concatenate([np.arange(33, 65), np.round(np.geomspace(64, 32_768, 130))])
+    return tuple(sorted(set(np.concatenate([near_one, fine, middle, large]).tolist())))
 
 
 ORDERS: tuple[float, ...] = _default_orders()

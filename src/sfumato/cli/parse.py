@@ -79,12 +79,20 @@ def show_help(options: Options, word: str, *, command: str, about: str) -> None:
         command: its name, of the registry.
         about: what the command does.
     """
+    names = list(options.flagged)
+    chosen = [name for name in COMMANDS[command].shown(names) if name in names]  # other plans have others
+    if word != "--help-all":
+        options = replace(options, only=frozenset({*chosen, *(options.types.keys() - options.flagged.keys())}))
     frames = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
     frames.isatty = sys.stdout.isatty  # as colourful as the place where it will stand
     with contextlib.redirect_stdout(frames):
         _by_tyro(options, command=command, about=about)
     whole = in_plain_words(frames.buffer.getvalue().decode())
-    print(whole.rstrip("\n") if word == "--help-all" else _short(read(whole), command=command, about=about))
+    if word == "--help-all":
+        print(whole.rstrip("\n"))
+    else:
+        flags = [flag_of(name) for name in chosen]
+        print(_short(read(whole), flags, command=command, about=about, count=len(names)))
 
 
 def in_plain_words(whole: str) -> str:
@@ -157,23 +165,22 @@ def _starts(line: str, group: Group) -> bool:
     return line.startswith("-") or group.title == "positional arguments"
 
 
-def _short(groups: Sequence[Group], *, command: str, about: str) -> str:
-    """Usage, what it does, an example, and the options that matter."""
-    told = COMMANDS[command]
+def _short(groups: Sequence[Group], flags: Sequence[str], *, command: str, about: str, count: int) -> str:
+    """Usage, what it does, an example, and the options that matter, of so many."""
     entries = {name: lines for group in groups for name, lines in group.entries.items()}
     words = [name for name in entries if not name.startswith("-")]
-    flags = [name for name in entries if name.startswith("--")]
-    names = [flag[2:].replace("-", "_") for flag in flags]
-    chosen = [f"--{name.replace('_', '-')}" for name in told.shown(names) if name in names]  # other plans have others
+    example = textwrap.wrap(f"$ {COMMANDS[command].example}", _WIDTH - 8, break_on_hyphens=False)
     lines = [
         f"usage: sfumato {' '.join([command, *words])} [options]",
         "",
         textwrap.fill(about, _WIDTH, break_on_hyphens=False),
         "",
+        "  " + " \\\n      ".join(example),
+        "",
+        *(line for name in (*words, *flags) for line in entries[name]),
+        "",
+        f"--help-all explains all {count} options.",
     ]
-    lines.append("  " + " \\\n      ".join(textwrap.wrap(f"$ {told.example}", _WIDTH - 8, break_on_hyphens=False)))
-    lines += ["", *(line for name in (*words, *chosen) for line in entries[name]), ""]
-    lines.append(f"--help-all explains all {len(flags)} options.")
     return "\n".join(lines)
 
 

@@ -8,12 +8,14 @@ and fields that a run fills in (`metadata={"planned": True}`) are no options.
 """
 
 import dataclasses
+import functools
 import re
 import typing
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
+import docstring_parser
 import tyro
 from tyro.constructors import (
     ConstructorRegistry,
@@ -77,6 +79,7 @@ class Options:
         elsewhere: options of kinds that were not chosen: the part's name, and the words of the kinds that have them.
         renamed: old names of options, and the flags that they are now.
         planned: names of what is filled in by the run.
+        only: names of the options that a help shows; None for all.
     """
 
     kind: Any
@@ -86,6 +89,11 @@ class Options:
     elsewhere: dict[str, tuple[str, list[str]]] = field(default_factory=dict)
     renamed: dict[str, str] = field(default_factory=dict)
     planned: set[str] = field(default_factory=set)
+    only: frozenset[str] | None = None
+
+    def shows(self, name: str) -> bool:
+        """Whether the help shows this option, or one in it."""
+        return self.only is None or any(each == name or each.startswith(f"{name}.") for each in self.only)
 
     @property
     def flagged(self) -> dict[str, Any]:
@@ -227,10 +235,14 @@ def _with_parts(info: StructTypeInfo) -> StructConstructorSpec | None:
         return dataclasses.replace(each, type=_at(place_of_it), default=tyro.MISSING_NONPROP)
 
     for each in spec.fields:
+        each = dataclasses.replace(each, helptext=_described(place.kind, each.name))
         name = f"{place.path}{each.name}"
+        group = place.root and dataclasses.is_dataclass(each.type)
         if name in place.options.planned:
             if place.default not in nothing:
                 fixed[each.name] = getattr(place.default, each.name)
+        elif not (group or place.options.shows(name)):
+            continue
         elif part := place.options.parts.get(name):
             word: Any = Annotated[str, tyro.conf.arg(name=name, metavar=part.words)]
             fields.append(StructFieldSpec(_WORD + each.name, word, part.shown, each.helptext))
@@ -238,7 +250,7 @@ def _with_parts(info: StructTypeInfo) -> StructConstructorSpec | None:
                 fixed[each.name] = part.value
             else:
                 fields.append(nested(dataclasses.replace(each, helptext=None), part.kind, f"{name}.", part.value))
-        elif name in place.options.nested or (place.root and dataclasses.is_dataclass(each.type)):
+        elif group or name in place.options.nested:
             fields.append(nested(each, each.type, "" if place.root else f"{name}.", each.default))
         else:
             kind: Any = _unchecked(each.type, info.markers)
@@ -246,6 +258,19 @@ def _with_parts(info: StructTypeInfo) -> StructConstructorSpec | None:
                 dataclasses.replace(each, type=Annotated[kind, tyro.conf.arg(name=name)] if place.path else kind)
             )
     return StructConstructorSpec(_maker(spec.instantiate, fixed, place.path), tuple(fields))
+
+
+def _described(kind: Any, name: str) -> str | None:
+    """What the docstrings of a class and of those above it say of a field; tyro would parse their source for it."""
+    classes = (typing.get_origin(kind) or kind).__mro__
+    return next((text for each in classes if (text := _attributes(each).get(name)) is not None), None)
+
+
+@functools.cache
+def _attributes(kind: type) -> dict[str, str]:
+    """What a class's own docstring says of each field, without line breaks."""
+    params = docstring_parser.parse(kind.__dict__.get("__doc__") or "").params
+    return {each.arg_name: " ".join(each.description.split()) for each in params if each.description is not None}
 
 
 def _unchecked(annotation: Any, markers: tuple[Any, ...]) -> Any:

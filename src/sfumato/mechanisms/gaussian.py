@@ -24,12 +24,12 @@ from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._parts import set_by_run
 from sfumato._random import RandomSource, Stream
-from sfumato.accounting import Event, NonPrivate
-from sfumato.accounting.events.correlated import cyclic_poisson
 from sfumato.sampling import CyclicPoisson, Sampler
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from sfumato.accounting import Event
 
 # The contract of a mechanism: it adds noise to a bounded sum, and it alone says what so many rounds cost.
 #
@@ -173,7 +173,7 @@ class Gaussian(Mechanism):
 
     def single(self, moved: float) -> Event:
         """One release, for a unit that takes part and moves the sum by so many bounds."""
-        return NonPrivate() if self.multiplier == 0 else acc.Gaussian(self.multiplier / moved)
+        return acc.NonPrivate() if self.multiplier == 0 else acc.Gaussian(self.multiplier / moved)
 
     def event(self, moved: float, sampler: Sampler, rounds: int) -> Event:
         """So many releases, each on a cohort of its own; where the sampler limits how often a unit takes part, the
@@ -182,11 +182,11 @@ class Gaussian(Mechanism):
         if limits is None:
             return sampler.account(self.single(moved)) * rounds
         if self.multiplier == 0:
-            return NonPrivate()
+            return acc.NonPrivate()
         if isinstance(sampler, CyclicPoisson):
             noise = self.multiplier / moved
             rate, parts = sampler.sampling_rate, sampler.turns
-            return cyclic_poisson(noise_multiplier=noise, steps=rounds, parts=parts, sampling_rate=rate)
+            return acc.cyclic_poisson(noise_multiplier=noise, steps=rounds, parts=parts, sampling_rate=rate)
         return self.single(moved).min_separation(rounds, limits.min_separation, limits.max_participations)
 
     def sharing(self, other: float) -> Self:

@@ -38,8 +38,10 @@ Parts differ in size, and a cohort may be empty.
 (0.5, [[7], [3, 6], [1], [0, 7, 11]])
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, replace
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -48,8 +50,11 @@ from sfumato._check import InputError
 from sfumato._parts import set_by_run
 from sfumato._random import RandomSource, Stream
 from sfumato._types import Adjacency
-from sfumato.accounting import Event, Participation
+from sfumato.accounting import Participation
 from sfumato.sampling.sampler import Kept, Sampler
+
+if TYPE_CHECKING:
+    from sfumato.accounting import Event
 
 _CHUNK = 1 << 16  # coins tossed at a time, so that memory does not grow with the population
 

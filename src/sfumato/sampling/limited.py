@@ -56,8 +56,10 @@ resume, replays those before it.
 'cohorts of at most 2 of 8, each unit in at most 2 rounds, 2 or more rounds between two of them'
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass, field, replace
-from typing import NoReturn, Self
+from typing import TYPE_CHECKING, NoReturn, Self
 
 import numpy as np
 
@@ -66,9 +68,12 @@ from sfumato._check import InputError
 from sfumato._parts import Kinds
 from sfumato._random import RandomSource, Stream
 from sfumato._types import Adjacency
-from sfumato.accounting import Event, Participation
+from sfumato.accounting import Participation
 from sfumato.sampling.independent import CyclicPoisson, FixedSize, Poisson, subset
 from sfumato.sampling.sampler import Kept, Sampler
+
+if TYPE_CHECKING:
+    from sfumato.accounting import Event
 
 # What samplers with limits on participation have in common: their refusals and their words.
 #
@@ -267,7 +272,7 @@ class MinSeparation(Sampler):
     max_participations: int | None = None
     availability: float = 1.0
     drop_out: float = 0.0
-    _walk: "Kept[_Walk]" = field(default_factory=Kept, init=False, repr=False, compare=False)
+    _walk: Kept[_Walk] = field(default_factory=Kept, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

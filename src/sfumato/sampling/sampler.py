@@ -32,10 +32,12 @@ True
 [3]
 """
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -44,7 +46,9 @@ from sfumato._check import InputError
 from sfumato._parts import set_by_run
 from sfumato._random import RandomSource
 from sfumato._types import Adjacency
-from sfumato.accounting import Event, Participation
+
+if TYPE_CHECKING:
+    from sfumato.accounting import Event, Participation
 
 # The contract of a sampler: it draws a cohort, and it alone says how that draw is accounted.
 
@@ -88,7 +92,7 @@ class Sampler(ABC):
         return self.size * self.users_per_client
 
     @property
-    def grouping(self) -> "OwnClients | VirtualClients":
+    def grouping(self) -> OwnClients | VirtualClients:
         """How those who take part are put together."""
         return OwnClients(clients=self.size) if self.users_per_client == 1 else VirtualClients(clients=self.size)
 
@@ -168,7 +172,7 @@ class Cohort:
         """The units of one contributor, int64 [n]."""
         return self.units[self.offsets[contributor] : self.offsets[contributor + 1]]
 
-    def take(self, part: slice | np.ndarray) -> "Cohort":
+    def take(self, part: slice | np.ndarray) -> Cohort:
         """Some of the contributors, in the order asked for."""
         slots, sizes = self.slots[part], np.diff(self.offsets)[part]
         if len(self.units) == len(self.slots):

@@ -42,17 +42,21 @@ Numbers are rounded to some digits towards the safe side: an upper bound up, a l
 (18.82, 1.999)
 """
 
+from __future__ import annotations
+
 import math
 import warnings
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
+from sfumato import accounting
 from sfumato._check import InputError, whole
 from sfumato._types import Adjacency, Assumption
-from sfumato.accounting.events import ApproximateDP, Event, NonPrivate, PureDP
-from sfumato.accounting.guarantees import Guarantee, guarantee
 from sfumato.statement.sentences import say
+
+if TYPE_CHECKING:
+    from sfumato.accounting import Event, Guarantee
 
 DEFAULT = 0.01
 """Records that may be published in full, on average, where nobody chose a delta."""
@@ -176,10 +180,11 @@ def promised(epsilon: float, delta: float, adjacency: Adjacency) -> Guarantee:
         adjacency: as stated.
     """
     if math.isinf(epsilon) or delta >= 1:
-        return guarantee(NonPrivate(), adjacency)
+        return accounting.guarantee(accounting.NonPrivate(), adjacency)
     epsilon = max(epsilon, _LEAST)
-    claim = ApproximateDP(epsilon, delta, adjacency) if delta else PureDP(epsilon, adjacency)
-    return guarantee(claim, adjacency)
+    approximate, pure = accounting.ApproximateDP, accounting.PureDP
+    claim = approximate(epsilon, delta, adjacency) if delta else pure(epsilon, adjacency)
+    return accounting.guarantee(claim, adjacency)
 
 
 def judge(
@@ -213,7 +218,7 @@ def judge(
     spent = 0.0
     if event is not None:
         try:
-            cost = guarantee(event, neighbours)
+            cost = accounting.guarantee(event, neighbours)
             spent = cost.epsilon(delta) if delta < 1 else 0.0
             shown = float(cost.tpr(FPR)), cost.advantage()
         except InputError:  # no accountant knows it under this adjacency: the promise stands alone

@@ -21,13 +21,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 
-from sfumato import _check
+from sfumato import _check, accounting
 from sfumato._check import InputError
 from sfumato._numbers import alike, is_number
 from sfumato._parts import Choice, changed, part, plan, to_json
 from sfumato._types import PLAN_FORMAT, Adjacency, Stated, Unit
-from sfumato.accounting import Event, Participation, guarantee
-from sfumato.accounting import calibrate as calibrate_event
 from sfumato.accounting.strategies import Strategy
 from sfumato.accounting.strategy_search import DEFAULT_BANDS
 from sfumato.clipping import CLIPPINGS, Adaptive, Flat, NormBound
@@ -42,6 +40,7 @@ from sfumato.training.server import OPTIMIZERS, NoiseLimited, Optimizer
 if TYPE_CHECKING:
     from torch import nn
 
+    from sfumato.accounting import Event, Participation
     from sfumato.training.contribution import Contribution, Task
     from sfumato.training.fit import ModelBuilder, Result, RunOptions
     from sfumato.training.server import OptimizerFactory
@@ -291,10 +290,10 @@ class Plan:
         adjacency = base.cohort.adjacency
         if before is not None:
             _refuse_spent(before, adjacency, epsilon, chosen)
-        noise = calibrate_event(event, epsilon=epsilon, delta=chosen, adjacency=adjacency)
+        noise = accounting.calibrate(event, epsilon=epsilon, delta=chosen, adjacency=adjacency)
         if adaptive:  # of equal cost, but rounded in another way by the accountants
             for _ in range(_NUDGES):
-                if guarantee(event(noise, base.clipping), adjacency).epsilon(chosen) <= epsilon:
+                if accounting.guarantee(event(noise, base.clipping), adjacency).epsilon(chosen) <= epsilon:
                     break
                 noise *= 1 + 1e-8
         return replace(base, noise=replace(base.noise, noise_multiplier=noise))
@@ -520,7 +519,7 @@ def do_the_same(one: Strategy, two: Strategy, limits: Participation, error: str)
 
 def _refuse_spent(before: Event, adjacency: Adjacency, epsilon: float, delta: float) -> None:
     """Refuse a budget of which nothing is left for the rounds."""
-    cost = guarantee(before, adjacency).epsilon(delta)
+    cost = accounting.guarantee(before, adjacency).epsilon(delta)
     if cost >= epsilon:
         raise InputError(
             f"what is released before the rounds costs epsilon {cost:.4g} at delta {delta:g}, and epsilon "

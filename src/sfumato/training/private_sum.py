@@ -10,15 +10,20 @@
 True
 """
 
-from dataclasses import dataclass
-from typing import Any
+from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato.accounting import ClipCount, Event, joint
 from sfumato.clipping import NormBound
 from sfumato.clipping.bounds import MOVED
 from sfumato.mechanisms import Gaussian, Mechanism
 from sfumato.sampling import OwnClients, Sampler, VirtualClients
+
+if TYPE_CHECKING:
+    from sfumato.accounting import Event
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,7 +143,7 @@ class PrivateSum:
         if not counted or self.mechanism.multiplier == 0:
             return self.mechanism.event(moved, self.sampler, 1)
         noisy_sum = self._independent().sharing(self.count_mechanism().multiplier).single(moved)
-        return self.sampler.account(joint(noisy_sum, ClipCount(self._count_noise_std / moved)))
+        return self.sampler.account(acc.joint(noisy_sum, acc.ClipCount(self._count_noise_std / moved)))
 
     def _independent(self) -> Gaussian:
         assert isinstance(self.mechanism, Gaussian)  # a count with another one is refused at once
