@@ -54,21 +54,24 @@ array([1.      , 1.703125, 4.828125])
 1.5
 """
 
+from __future__ import annotations
+
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import ClassVar, Literal, get_args
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import numpy as np
 
 from sfumato._check import InputError, between, non_negative, one_of, positive, whole
 from sfumato._lazy import scipy
-from sfumato.accounting.events.correlated import MatrixMechanism, StreamEvent, TreeAggregation
-from sfumato.accounting.events.event import Event
-from sfumato.accounting.events.gaussian import Gaussian
+from sfumato.accounting import events
 from sfumato.accounting.events.sensitivity import Participation
 from sfumato.accounting.numerics import EPS, dot
+
+if TYPE_CHECKING:
+    from sfumato.accounting.events import Event, MatrixMechanism, TreeAggregation
 
 # Lists of numbers that a strategy is made of, checked.
 
@@ -181,6 +184,8 @@ class Strategy(ABC):
 
     def squared_sensitivity(self, participation: Participation) -> float:
         """S^2 in squared clip norms, that of the event: the most that one unit moves C x, rounded up."""
+        from sfumato.accounting.events.correlated import StreamEvent
+
         event = self.event(1.0, participation)
         assert isinstance(event, StreamEvent)
         return float(event.known_sensitivity())
@@ -215,7 +220,7 @@ class Independent(Strategy):
     name: ClassVar[str] = "gaussian"
 
     def event(self, noise_multiplier: float, participation: Participation) -> Event:
-        return Gaussian(noise_multiplier).min_separation(
+        return events.Gaussian(noise_multiplier).min_separation(
             participation.rounds, participation.min_separation, participation.max_participations
         )
 
@@ -254,7 +259,7 @@ class BinaryTree(Strategy):
         object.__setattr__(self, "restart_every", trees.restart_every)
 
     def event(self, noise_multiplier: float, participation: Participation) -> TreeAggregation:
-        return TreeAggregation(
+        return events.TreeAggregation(
             noise_multiplier=noise_multiplier,
             steps=participation.rounds,
             max_participations=participation.max_participations,
@@ -330,7 +335,7 @@ class InverseBanded(Toeplitz):
 
     def event(self, noise_multiplier: float, participation: Participation) -> MatrixMechanism:
         column = _bounding_column(self.inverse_coefficients, participation.rounds)
-        return MatrixMechanism.toeplitz(noise_multiplier, participation, column)
+        return events.MatrixMechanism.toeplitz(noise_multiplier, participation, column)
 
     def inverse_column(self, rounds: int) -> np.ndarray:
         return padded(np.array(self.inverse_coefficients), rounds)
@@ -394,7 +399,7 @@ class BufferedToeplitz(Toeplitz):
         object.__setattr__(self, "buffer_decays", decays)
 
     def event(self, noise_multiplier: float, participation: Participation) -> MatrixMechanism:
-        return MatrixMechanism.blt(noise_multiplier, participation, self.output_scales, self.buffer_decays)
+        return events.MatrixMechanism.blt(noise_multiplier, participation, self.output_scales, self.buffer_decays)
 
     def coefficients(self, rounds: int) -> np.ndarray:
         """float [rounds], first column of C."""
@@ -459,10 +464,10 @@ class BandedToeplitz(Toeplitz):
     def event(self, noise_multiplier: float, participation: Participation) -> MatrixMechanism:
         rounds = participation.rounds
         if self.column_scales is None:
-            return MatrixMechanism.toeplitz(noise_multiplier, participation, self.coefficients[:rounds])
+            return events.MatrixMechanism.toeplitz(noise_multiplier, participation, self.coefficients[:rounds])
         bands = min(len(self.coefficients), rounds)
         check_bands(bands, participation)
-        return MatrixMechanism.banded(noise_multiplier, participation, bands, self.column_norms(rounds))
+        return events.MatrixMechanism.banded(noise_multiplier, participation, bands, self.column_norms(rounds))
 
     def inverse_column(self, rounds: int) -> np.ndarray:
         return reciprocal(np.array(self.coefficients), rounds)
@@ -483,7 +488,7 @@ class BandedToeplitz(Toeplitz):
         left = np.minimum(np.arange(rounds, 0, -1), len(squares))
         return np.sqrt(squares[left - 1]) * (1 + (len(squares) + 4) * EPS) * self._scales(rounds)
 
-    def unit_columns(self, participation: Participation) -> "BandedToeplitz":
+    def unit_columns(self, participation: Participation) -> BandedToeplitz:
         """The same coefficients with every column of norm 1: then S^2 is the number of participations.
 
         Papers on banded matrices count noise this way.

@@ -35,17 +35,20 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
 import numpy as np
 
 from sfumato import _check
+from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._lazy import torch
 from sfumato._parts import set_by_run
 from sfumato._random import RandomSource, Stream
-from sfumato.accounting import Event, NonPrivate, Participation
+from sfumato.accounting import Participation
 from sfumato.accounting.strategies import Strategy
 from sfumato.mechanisms.gaussian import Mechanism, add_normals
 from sfumato.sampling import CyclicPoisson, Sampler
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from sfumato.accounting import Event
 
 
 DEFAULT_PARTS = 8
@@ -179,7 +182,7 @@ class Correlated(Mechanism, Generic[S]):
                 or these are not the rounds that the noise is made for.
         """
         if self.multiplier == 0:
-            return NonPrivate()
+            return acc.NonPrivate()
         if rounds != self.rounds:
             raise InputError(
                 f"the noise is made for {self.rounds} rounds, which cost something together only, got {rounds}; give "

@@ -21,10 +21,10 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 import numpy as np
 
 from sfumato import _check
+from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._lazy import torch
-from sfumato.accounting import Event, Participation
-from sfumato.accounting.events.correlated import cyclic_poisson
+from sfumato.accounting import Participation
 from sfumato.accounting.strategies import BandedToeplitz, BufferedToeplitz, InverseBanded, Toeplitz
 from sfumato.accounting.strategy_search import (
     DEFAULT_BUFFERS,
@@ -37,6 +37,8 @@ from sfumato.sampling import CyclicPoisson, Sampler
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from sfumato.accounting import Event
 
 
 # Noise that single precision cannot hold is refused.
@@ -157,7 +159,7 @@ class Banded(ToeplitzNoise[BandedToeplitz]):
         bands, rounds = len(self.strategy.coefficients), self.run_rounds
         if bands > sampler.turns:
             raise not_amplified(f"noise=banded of {bands} bands", sampler)
-        return cyclic_poisson(
+        return acc.cyclic_poisson(
             noise_multiplier=noise_multiplier,
             steps=rounds,
             parts=sampler.turns,

@@ -28,14 +28,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from sfumato import _check
+from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato.accounting import Event, Participation, TreeAggregation
+from sfumato.accounting import Participation
 from sfumato.accounting.strategies import BinaryTree
 from sfumato.mechanisms.correlated import Correlated, add_combined
 from sfumato.sampling import Sampler, Shuffled
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from sfumato.accounting import Event
 
 
 @dataclass(frozen=True)
@@ -86,7 +89,7 @@ class Tree(Correlated[BinaryTree]):
     def event(self, moved: float, sampler: Sampler, rounds: int) -> Event:
         """What the whole run costs; where trees begin with shuffled epochs, a unit is in each tree once an epoch."""
         event = super().event(moved, sampler, rounds)
-        if isinstance(event, TreeAggregation) and self.restart and isinstance(sampler, Shuffled):
+        if isinstance(event, acc.TreeAggregation) and self.restart and isinstance(sampler, Shuffled):
             epochs, rest = divmod(self.restart, sampler.steps_per_epoch)
             if rest == 0:
                 return replace(event, max_per_tree=epochs)
