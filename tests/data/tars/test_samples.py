@@ -7,20 +7,14 @@ from pathlib import Path
 import pytest
 
 from sfumato._check import InputError
-from sfumato.data.readers.tars import TarIndex, index_tar, is_tars, key_and_extension, shards_of
+from sfumato.data.readers.tars import is_tars, key_and_extension, open_tars, samples, shards_of
 
 FOUR = [("0001.jpg", b"picture"), ("0001.cls", b"3"), ("al/0002.Left.JPG", b"two"), ("al/0002.cls", b"")]
 
 
-def _samples(found: TarIndex) -> dict[str, dict[str, bytes]]:
-    """All members by the index, read by their places."""
-    content = found.path.read_bytes()
-    samples: dict[str, dict[str, bytes]] = {key: {} for key in found.keys}
-    for kind in found.extensions:
-        for key, (offset, size) in zip(found.keys, found.column(kind), strict=True):
-            if offset >= 0:
-                samples[key][kind] = content[offset : offset + size]
-    return samples
+def _samples(path: Path) -> dict[str, dict[str, bytes | None]]:
+    """All members by their samples."""
+    return {sample.key: sample.parts for sample in samples(path, lambda kind: True)}
 
 
 def test_a_key_ends_at_the_first_dot_of_the_name() -> None:
@@ -39,7 +33,7 @@ def test_a_key_ends_at_the_first_dot_of_the_name() -> None:
 
 
 def test_members_of_a_key_are_a_sample(write_tar: Callable[..., Path]) -> None:
-    assert _samples(index_tar(write_tar([*FOUR, ("README", b"text")]))) == {
+    assert _samples(write_tar([*FOUR, ("README", b"text")])) == {
         "0001": {"jpg": b"picture", "cls": b"3"},
         "al/0002": {"left.jpg": b"two", "cls": b""},
     }
@@ -47,21 +41,21 @@ def test_members_of_a_key_are_a_sample(write_tar: Callable[..., Path]) -> None:
 
 def test_a_sample_in_two_places_and_a_member_twice_are_refused(write_tar: Callable[..., Path]) -> None:
     with pytest.raises(InputError, match=r"the members of the sample '0001' do not stand together"):
-        index_tar(write_tar([*FOUR, ("0001.txt", b"late")]))
+        open_tars(write_tar([*FOUR, ("0001.txt", b"late")]))
     with pytest.raises(InputError, match=r"has '0001.JPG' twice; keep one"):
-        index_tar(write_tar([FOUR[0], ("0001.JPG", b"again")]))
+        open_tars(write_tar([FOUR[0], ("0001.JPG", b"again")]))
 
 
 def test_names_that_are_no_extensions_are_refused(write_tar: Callable[..., Path]) -> None:
     with pytest.raises(InputError, match=r"more than 256 extensions, as .001256 of '2024.001256'"):
-        index_tar(write_tar([(f"2024.{i:06d}", b"") for i in range(1000, 1300)]))
+        open_tars(write_tar([(f"2024.{i:06d}", b"") for i in range(1000, 1300)]))
 
 
-def test_a_tar_that_changes_behind_its_index_is_refused(write_tar: Callable[..., Path]) -> None:
-    found = index_tar(write_tar(FOUR))
+def test_a_tar_that_changes_after_it_was_opened_is_refused(write_tar: Callable[..., Path]) -> None:
+    opened = open_tars(write_tar(FOUR))
     write_tar([*FOUR, ("3.cls", b"1" * 9000)])
     with pytest.raises(InputError, match="changed while it was read; start again"):
-        found.open()
+        list(opened.blocks(["cls"], 10))
 
 
 def test_shards_are_a_file_a_folder_or_a_pattern(write_tar: Callable[..., Path], tmp_path: Path) -> None:
