@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations
 from architectures import ARCHITECTURES
 from sfumato._check import InputError
 from sfumato.per_example import Recording, covered, layers_of
-from sfumato.per_example.factor import Dense, Outer, Rows, TiedTable, _lengths_at_most, lengths_of
+from sfumato.per_example.rule import Dense, Outer, Rows, TiedTable, _lengths_at_most, lengths_of
 from slow import slow_but
 
 # The engine against a loop: every example alone, by ordinary autograd.

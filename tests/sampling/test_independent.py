@@ -13,7 +13,7 @@ from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.sampling import Cohort, FixedSize, OwnClients, Poisson, VirtualClients
-from sfumato.sampling.independent import subset
+from sfumato.sampling.sampler import subset
 
 # Poisson cohorts.
 

@@ -18,7 +18,7 @@ from sfumato.central.tasks import logits_of
 from sfumato.clipping import ClippedSum
 from sfumato.guard.trial import seed_dropout
 from sfumato.per_example import Recording
-from sfumato.sampling.independent import subset
+from sfumato.sampling.sampler import subset
 from sfumato.training.contribution import RoundContext
 
 # Gradients whose noisy mean is projected onto what labels could have given.

@@ -24,7 +24,7 @@ from sfumato._random import RandomSource, Stream
 from sfumato._types import Assumption
 from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.client import ClientData
-from sfumato.sampling.independent import subset
+from sfumato.sampling.sampler import subset
 from sfumato.training.contribution import refuse_private_rows
 
 

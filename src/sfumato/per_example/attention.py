@@ -18,8 +18,7 @@ from torch.nn import functional as F
 
 from sfumato._check import InputError
 from sfumato._torch import at_least_single
-from sfumato.per_example.factor import Blocks, Dense, Factor, Outer
-from sfumato.per_example.rule import Factors, Layer, Rule, Tap
+from sfumato.per_example.rule import Blocks, Dense, Factor, Factors, Layer, Outer, Rule, Tap
 
 
 class AttentionRule(Rule):

@@ -39,7 +39,6 @@ from sfumato._check import InputError
 from sfumato._torch import at_least_single, full_precision
 from sfumato.models import PublicBatchNorm, WSConv2d, coupled_layers
 from sfumato.per_example.attention import AttentionRule
-from sfumato.per_example.factor import Factor, joined
 from sfumato.per_example.fallback import AroundFallbackRule, FallbackRule, WholeFallbackRule
 from sfumato.per_example.layers import (
     ConvolutionRule,
@@ -55,7 +54,7 @@ from sfumato.per_example.layers import (
     StandardisedConvolutionRule,
 )
 from sfumato.per_example.recurrent import RecurrentRule
-from sfumato.per_example.rule import Factors, Layer, OutputRule, Rule
+from sfumato.per_example.rule import Factor, Factors, Layer, OutputRule, Rule, joined
 from sfumato.per_example.workspace import Shared, Workspace
 
 # A point of the graph at which the gradient of a layer's output is seen, without a change to the layer.

@@ -16,8 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from sfumato._check import InputError, first_line
 from sfumato._torch import at_least_single
-from sfumato.per_example.factor import Dense
-from sfumato.per_example.rule import Factors, Layer, Rule, Tap, each_of, rows_of
+from sfumato.per_example.rule import Dense, Factors, Layer, Rule, Tap, each_of, rows_of
 from sfumato.per_example.workspace import ONCE, Shared
 
 

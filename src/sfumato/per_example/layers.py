@@ -59,8 +59,7 @@ from torch.utils._pytree import tree_leaves
 
 from sfumato._torch import at_least_single
 from sfumato.models import PublicBatchNorm, WSConv2d
-from sfumato.per_example.factor import Dense, Factor, Outer, Rows
-from sfumato.per_example.rule import Factors, Layer, OutputRule, Rule, Tap
+from sfumato.per_example.rule import Dense, Factor, Factors, Layer, Outer, OutputRule, Rows, Rule, Tap
 from sfumato.per_example.workspace import Shared, Workspace
 
 

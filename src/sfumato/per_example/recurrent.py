@@ -33,8 +33,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from sfumato._check import InputError
-from sfumato.per_example.factor import Dense, Outer
-from sfumato.per_example.rule import Factors, Layer, Rule, Tap
+from sfumato.per_example.rule import Dense, Factors, Layer, Outer, Rule, Tap
 
 _AT_ONCE = 1 << 18  # numbers of the gates whose derivatives are computed together
 

@@ -5,9 +5,8 @@ from typing import TYPE_CHECKING
 from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
-    from sfumato.sampling.independent import CyclicPoisson, FixedSize, Poisson
     from sfumato.sampling.limited import COHORTS, MinSeparation, ParticipationLog, Shuffled
-    from sfumato.sampling.sampler import Cohort, OwnClients, Sampler, VirtualClients
+    from sfumato.sampling.sampler import Cohort, CyclicPoisson, FixedSize, OwnClients, Poisson, Sampler, VirtualClients
 
 __all__ = [
     "COHORTS",

@@ -69,8 +69,7 @@ from sfumato._parts import Kinds
 from sfumato._random import RandomSource, Stream
 from sfumato._types import Adjacency
 from sfumato.accounting import Participation
-from sfumato.sampling.independent import CyclicPoisson, FixedSize, Poisson, subset
-from sfumato.sampling.sampler import Kept, Sampler
+from sfumato.sampling.sampler import CyclicPoisson, FixedSize, Kept, Poisson, Sampler, subset
 
 if TYPE_CHECKING:
     from sfumato.accounting import Event
