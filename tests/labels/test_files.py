@@ -15,8 +15,7 @@ from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.labels import LabelSettings, randomize_table
 from sfumato.labels.files import open_label_file, refuse_other_format, values
-from sfumato.labels.past_releases import FOLDER, TableIdentity
-from sfumato.labels.randomize import run_folder
+from sfumato.labels.randomize import FOLDER, TableIdentity, run_folder
 from sfumato.ledger import Ledger
 
 # One column is exchanged, and nothing else: in every format, down to the characters where the format has any.
@@ -362,7 +361,7 @@ def test_simulations_are_neither_recorded_nor_refused(tmp_path: Path):
 
 
 def test_rows_that_are_remembered_are_limited_and_still_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
-    from sfumato.labels import past_releases
+    from sfumato.labels import randomize as past_releases
     from sfumato.labels.files import open_label_file
 
     monkeypatch.setattr(past_releases, "_MOST", 500)

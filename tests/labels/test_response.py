@@ -14,9 +14,20 @@ from hypothesis import strategies as st
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.labels.corrections import backward_loss, forward_loss, unbiased_numbers, unbiased_targets
 from sfumato.labels.numbers import BinnedResponse, GridLaplace
-from sfumato.labels.response import WORDS, LabelResponse, most_ratio, other_weight, ranked, share_weight, shares
+from sfumato.labels.response import (
+    WORDS,
+    LabelResponse,
+    backward_loss,
+    forward_loss,
+    most_ratio,
+    other_weight,
+    ranked,
+    share_weight,
+    shares,
+    unbiased_numbers,
+    unbiased_targets,
+)
 from slow import by_profile
 
 # What a table of weights costs, by enumeration in whole numbers.

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING
 from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
-    from sfumato.labels.lp_mst import LPMST
+    from sfumato.labels.lp_mst import LPMST, Progress
     from sfumato.labels.plan import LabelsResult
     from sfumato.labels.priors import NoisyHistogram, clusters, label_counts, smoothed
     from sfumato.labels.randomize import RandomizedTable, randomize_table
     from sfumato.labels.reports import label_facts, randomized
     from sfumato.labels.rr_on_bins import RROnBins
-    from sfumato.labels.stages import Progress
     from sfumato.labels.table import LabelSettings
 
 __all__ = [

@@ -1,8 +1,25 @@
-"""LP-MST: a model learns in stages from labels that are each randomised once; what it costs stands in `labels.stages`.
+"""LP-MST: a model learns in stages from labels that are each randomised once.
 
+The rows are divided into disjoint parts, one a stage. The labels of the first part are randomised by a prior that knows
+nothing, or by clusters of public inputs; those of a later part by what the model of the stage before says of their
+inputs. So each label is randomised in one stage, with the whole epsilon: the stages are parallel, and the cost is that
+of one of them.
+
+- **Unit.** One label; inputs are public, and so are the number of rows and the parts.
+- **Neighbours.** A label is replaced by any other one. Earlier reports are the same for both neighbours of a label in a
+  later part, and later ones are made of them: adaptive, and still parallel.
+- **Event.** `PureDP` of what the histogram of clusters leaves, with the first stage; the others cost nothing more.
+- **Model.** It sees inputs and reports alone, so training, dropping reports and mixing them is free.
 - **Resume.** Every stage's reports are one release of the run: a run that goes on finds them, and draws none again. The
   model of a stage follows from them, the first weights and the public inputs alone, so it is trained again alike.
 - **Released.** The reports, the prior of the clusters, and the last model.
+- **Stopped.** Ctrl-C ends a stage at its next step with `KeyboardInterrupt`. What the stages before it have left is in
+  the run, and so are this stage's reports if they were drawn: a run that goes on draws none again.
+- **A model that diverges** expects nothing: where its outputs are not finite, the next stage's labels have an even
+  prior, because the labels that are paid for are worth more than a run that ends.
+
+>>> StagesSettings(epsilon=2.0, stages=(0.65, 0.35)).label_epsilon
+2.0
 
 >>> from torch import nn
 >>> from sfumato.data import examples_from_arrays
@@ -14,20 +31,26 @@
 ('label', 3.0, 0.0)
 
 References:
-    Ghazi et al. 2021, arXiv 2102.06062. Algorithm 4.
+    Ghazi, Golowich, Kumar, Manurangsi, Zhang: Deep Learning with Label Differential Privacy. NeurIPS 2021,
+    arXiv 2102.06062. Algorithm 4.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import warnings
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
+from sfumato import _check
 from sfumato._check import InputError
+from sfumato._lazy import torch
 from sfumato._random import RandomSource
+from sfumato._types import OptimizerName
+from sfumato.accounting import compose
 from sfumato.labels.plan import LabelPlan
-from sfumato.labels.stages import StagesSettings
 
 if TYPE_CHECKING:
     from torch import nn
@@ -35,8 +58,304 @@ if TYPE_CHECKING:
     from sfumato.accounting import Event
     from sfumato.data import ExampleDataset
     from sfumato.labels.plan import Given
-    from sfumato.labels.stages import Progress
+    from sfumato.labels.priors import NoisyHistogram
+    from sfumato.labels.response import LabelResponse
     from sfumato.runs import Checkpoint, Run
+    from sfumato.training import Supervised
+
+_OFF = 1e-9
+
+
+@dataclass(frozen=True, kw_only=True)
+class StagesSettings:
+    """Fields of the plan.
+
+    Attributes:
+        epsilon: of one label, all that is released of it together, in [1e-6, 500].
+        stages: the share of the rows in each stage, adding up to 1; one number is LP-1ST.
+        temperature: by which the model's logits are divided before they are a prior, > 0.
+        clusters: so many clusters of public features have a prior of their own in the first stage; 0 starts from a
+            uniform prior.
+        prior_epsilon: of epsilon, what counting the labels of the clusters costs.
+        drop_unlikely: leave out earlier reports that the model finds less likely than the mean k* of its priors.
+        warm_start: each stage goes on from the weights of the one before; else from the first ones.
+        epochs: passes over the labelled rows in each stage.
+        batch_size: rows a step.
+        learning_rate: of the optimiser; it falls to zero in each stage with schedule="cosine".
+        optimizer: torch optimiser by name.
+        momentum: its momentum (Adam: first beta), in [0, 1).
+        weight_decay: its weight decay.
+        schedule: of the learning rate in each stage.
+        mixup: alpha of mixup; 0 for none.
+        shuffle: put the rows into a random, secret order first, for data whose order follows from their labels.
+        seed: repeatable randomness, for tests and simulation only; None draws from the operating system.
+    """
+
+    epsilon: float
+    stages: tuple[float, ...] = (0.65, 0.35)
+    temperature: float = 0.5
+    clusters: int = 0
+    prior_epsilon: float = 0.05
+    drop_unlikely: bool = True
+    warm_start: bool = True
+    epochs: int = 20
+    batch_size: int = 256
+    learning_rate: float = 0.05
+    optimizer: OptimizerName = "sgd"
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    schedule: Literal["constant", "cosine"] = "cosine"
+    mixup: float = 0.0
+    shuffle: bool = False
+    seed: int | None = None
+
+    name: ClassVar[str] = "lp_mst"
+    of_classes: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        from sfumato.labels.response import require_epsilon
+
+        require_epsilon(self.epsilon)
+        _check.positive(temperature=self.temperature)
+        _check.whole(at_least=0, clusters=self.clusters)
+        if not (self.stages and abs(sum(self.stages) - 1) <= _OFF and min(self.stages) > 0):  # NaN, too
+            raise InputError(f"stages must be shares > 0 that add up to 1, got {self.stages}; 0.65 0.35, for example")
+        if self.seed is not None:
+            _check.whole(at_least=0, seed=self.seed)
+        _ = self.training, self.label_epsilon  # both check their fields
+
+    @property
+    def training(self) -> Supervised:
+        """How the model of a stage trains."""
+        from sfumato.training import Supervised
+
+        return Supervised(
+            epochs=self.epochs,
+            batch_size=self.batch_size,
+            learning_rate=self.learning_rate,
+            optimizer=self.optimizer,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            schedule=self.schedule,
+            mixup=self.mixup,
+        )
+
+    @property
+    def histogram(self) -> NoisyHistogram | None:
+        """How the clusters' labels are counted; None without clusters."""
+        from sfumato.labels.priors import NoisyHistogram
+
+        return NoisyHistogram(epsilon=self.prior_epsilon) if self.clusters else None
+
+    @property
+    def label_epsilon(self) -> float:
+        """What is left for the reports."""
+        from sfumato.labels.table import left_for_labels
+
+        return left_for_labels(self.epsilon, self.histogram)
+
+    def response(self, classes: int) -> LabelResponse:
+        """What randomises a label: RRWithPrior."""
+        from sfumato.labels.response import LabelResponse
+
+        return LabelResponse(epsilon=self.label_epsilon, classes=classes)
+
+    def events(self, classes: int) -> list[Event]:
+        """What is paid for, in this order: the counts of the clusters, and the labels."""
+        counted = [] if self.histogram is None else [self.histogram.event()]
+        return [*counted, self.response(classes).event()]
+
+    def parts(self, rows: int, order: np.ndarray) -> list[np.ndarray]:
+        """The rows of each stage, int64, disjoint.
+
+        Args:
+            rows: how many there are.
+            order: a public permutation of them.
+
+        Raises:
+            InputError: a stage has none.
+        """
+        ends = np.rint(np.cumsum(self.stages) * rows).astype(int)[:-1]
+        parts = np.split(order, ends)
+        if min(map(len, parts)) == 0:
+            raise InputError(f"a stage of {self.stages} has none of {rows} rows; use fewer stages, or more rows")
+        return parts
+
+    def to_json(self) -> dict[str, Any]:
+        """All fields, with the plan's name."""
+        return {"plan": self.name, **asdict(self)}
+
+
+Progress = Callable[[str, int, int], None]
+"""Is told what goes on ("stages", "steps"), how much of it is done, and of how much."""
+
+
+_NOTHING: Event = compose({})
+"""What later stages add: their labels are others than those of the first one, whose cost covers all."""
+
+
+@dataclass(kw_only=True, eq=False)
+class Learning:
+    """A run's stages.
+
+    Attributes:
+        settings: of the plan.
+        data: public inputs.
+        labels: int64 [rows], private.
+        classes: how many there are.
+        parts: the rows of each stage.
+        groups: the cluster of each row; None without clusters.
+        test: to measure on, or None.
+        run: open, and started.
+        device: where to train.
+        progress: is told how far it is.
+        rows: what was measured on the test data, by name.
+    """
+
+    settings: StagesSettings
+    data: ExampleDataset
+    labels: np.ndarray
+    classes: int
+    parts: list[np.ndarray]
+    groups: np.ndarray | None
+    test: ExampleDataset | None
+    run: Run
+    device: str
+    progress: Progress
+    rows: dict[str, Any] = field(default_factory=dict)
+
+    def go(self, first: nn.Module, saved: Checkpoint | None) -> tuple[nn.Module, np.ndarray]:
+        """The last model, on the device and in evaluation mode, and all reports.
+
+        Args:
+            first: where training starts; it stays as it is.
+            saved: of a run that goes on.
+        """
+        from sfumato.training.trainable import copied
+
+        total, done = len(self.parts), 0 if saved is None else int(saved.state.get("stages", 0))
+        trained = copied(first).to(self.device).eval()
+        if self.run.folder is not None and saved is not None:
+            self.rows = self.run.folder.evaluation()
+        if saved is None or not done:
+            self._measure("untrained", trained)
+        else:
+            trained.load_state_dict(saved.tensors)
+        reports = np.full(len(self.data), -1, np.int64)
+        for stage, part in enumerate(self.parts):
+            self.progress("stages", stage, total)
+            if stage < done:
+                reports[part] = self._reported(part, None, stage)  # released before: nothing is drawn
+                continue
+            trained = self._stage(trained, first, reports, stage)
+            state = {name: value.cpu() for name, value in trained.state_dict().items()}
+            if stage + 1 == total and self.test is not None:
+                self._keep("trained", self.rows[f"stage {total}"])
+            self.run.save(state, {"stages": stage + 1}, complete=stage + 1 == total)
+        self.progress("stages", total, total)
+        return trained, reports
+
+    def _stage(self, before: nn.Module, first: nn.Module, reports: np.ndarray, stage: int) -> nn.Module:
+        """The model of a stage; its reports are put among the others."""
+        from sfumato.labels.response import ranked
+
+        part = self.parts[stage]
+        prior = self._prior(before, part, stage)
+        self._refuse_to_go_on()
+        reports[part] = self._reported(part, prior, stage)
+        known = np.sort(np.concatenate(self.parts[: stage + 1]))
+        if prior is None:
+            prior = np.full((1, self.classes), 1 / self.classes)
+        reported = float(ranked(prior, self.settings.label_epsilon)[1].mean())
+        kept = known
+        if stage and self.settings.drop_unlikely:
+            kept = self._likely(before, known, part, max(1, round(reported)), reports)
+        inputs, _ = self.data.examples(kept)
+
+        def watch(step: int, steps: int) -> None:
+            self._refuse_to_go_on()
+            self.progress("steps", stage * steps + step, len(self.parts) * steps)
+
+        trained = self.settings.training.fit(
+            before if self.settings.warm_start else first,
+            inputs,
+            reports[kept],
+            source=self.run.source.within(f"stage {stage}"),
+            device=self.device,
+            watch=watch,
+        )
+        told = {"labels": len(part), "trained_on": len(kept), "classes_reported": reported}
+        self.run.note({"round": stage + 1, **told})
+        self._measure(f"stage {stage + 1}", trained)
+        return trained
+
+    def _refuse_to_go_on(self) -> None:
+        if self.run.asked_to_stop:
+            raise KeyboardInterrupt
+
+    def _measure(self, name: str, model: nn.Module) -> None:
+        from sfumato.training.supervised import measure
+
+        if self.test is not None:
+            self._keep(name, measure(model, self.test, device=self.device))
+
+    def _keep(self, name: str, row: dict[str, Any]) -> None:
+        self.rows[name] = row
+        if self.run.folder is not None:
+            about = {"data": "test", "examples": len(self.test or ()), "classes": self.classes}
+            self.run.folder.add_evaluation(name, row, about)
+
+    def _prior(self, model: nn.Module, part: np.ndarray, stage: int) -> np.ndarray | None:
+        """What is thought of the labels of a part before they are seen, float64 [rows, classes]; None for nothing."""
+        from sfumato.labels.priors import label_counts
+
+        if stage:
+            return self._expected(model, part)
+        if self.settings.histogram is None or self.groups is None:
+            return None
+        counts = label_counts(self.groups, self.labels, groups_count=self.settings.clusters, classes=self.classes)
+        return self.settings.histogram.release(self.run, counts)[self.groups[part]]
+
+    def _reported(self, part: np.ndarray, prior: np.ndarray | None, stage: int) -> np.ndarray:
+        """The reports of a part: a release of the run; the first one's cost is that of all."""
+        from sfumato.labels.reports import reports_of, words_of
+
+        response, threads = self.settings.response(self.classes), torch.get_num_threads()
+
+        def draw(source: RandomSource) -> dict[str, torch.Tensor]:
+            found = reports_of(response, self.labels[part], words_of(source), prior, threads=threads)
+            return {"labels": torch.from_numpy(found)}
+
+        event = response.event() if not stage else _NOTHING
+        phase = f"labels of stage {stage + 1}"
+        told = {"stage": stage + 1, "rows": len(part), "parallel": bool(stage)}
+        return self.run.release(phase, event, draw, **told)["labels"].numpy()
+
+    def _likely(
+        self, model: nn.Module, known: np.ndarray, part: np.ndarray, keep: int, reports: np.ndarray
+    ) -> np.ndarray:
+        """Of these rows, those of this stage, and those whose report is among so many classes that the model holds
+        likely."""
+        expected = self._expected(model, known)
+        own = np.take_along_axis(expected, reports[known][:, None], axis=1)
+        likely = (expected > own).sum(axis=1) < keep
+        return known[likely | np.isin(known, part)]
+
+    def _expected(self, model: nn.Module, rows: np.ndarray) -> np.ndarray:
+        """The model's probabilities of the classes, float64 [rows, classes]; even ones where it gives none."""
+        from sfumato.training.supervised import outputs
+
+        inputs, _ = self.data.examples(rows)
+        logits = torch.from_numpy(outputs(model, inputs, device=self.device)).double() / self.settings.temperature
+        given = torch.isfinite(logits).all(dim=1)
+        if not given.all():
+            warnings.warn(
+                f"the model gives no finite outputs for {int((~given).sum()):,} of {len(rows):,} rows, so nothing is "
+                "expected of their labels; does it diverge? in the next run, lower the learning rate",
+                stacklevel=2,
+            )
+            logits[~given] = 0.0
+        return torch.softmax(logits, dim=1).numpy()
 
 
 @dataclass(frozen=True)
@@ -85,7 +404,7 @@ class LPMST(StagesSettings, LabelPlan[Rows]):
         self, ready: Rows, given: Given, run: Run, saved: Checkpoint | None, progress: Progress
     ) -> tuple[nn.Module, np.ndarray, dict[str, Any]]:
         """Stage by stage."""
-        from sfumato.labels.stages import Learning
+        from sfumato.labels.lp_mst import Learning
 
         done = saved is not None and saved.complete
         learning = Learning(

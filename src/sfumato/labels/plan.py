@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from sfumato.accounting import Event
     from sfumato.data import ExampleDataset
-    from sfumato.labels.stages import Progress
+    from sfumato.labels.lp_mst import Progress
     from sfumato.ledger import Budget
     from sfumato.runs import Checkpoint, Facts, Run
     from sfumato.statement import Statement

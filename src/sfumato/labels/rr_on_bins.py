@@ -1,4 +1,4 @@
-"""Regression on private numbers; what it costs, and what its reports say, stands in `labels.regression`.
+"""Regression on private numbers.
 
 - **Resume.** Histogram and reports are releases of the run: a run that goes on finds them, and draws none again.
 - **Released.** The reports, the histogram, and the model.
@@ -59,9 +59,9 @@ if TYPE_CHECKING:
 
     from sfumato.accounting import Event
     from sfumato.data import ExampleDataset
+    from sfumato.labels.lp_mst import Progress
     from sfumato.labels.plan import Given
     from sfumato.labels.reports import Response
-    from sfumato.labels.stages import Progress
     from sfumato.labels.table import LabelSettings
     from sfumato.runs import Checkpoint, Run
     from sfumato.training import Supervised
@@ -177,9 +177,8 @@ class RegressionSettings:
             reports: float64 [rows].
             prior: float64 [values], that bins were chosen by; None for an even one.
         """
-        from sfumato.labels.corrections import unbiased_numbers
         from sfumato.labels.numbers import BinnedResponse, GridLaplace
-        from sfumato.labels.response import WORDS
+        from sfumato.labels.response import WORDS, unbiased_numbers
 
         assert isinstance(response, BinnedResponse | GridLaplace)
         shown = response.outputs if isinstance(response, BinnedResponse) else response.values
