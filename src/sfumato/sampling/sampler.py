@@ -87,7 +87,7 @@ from sfumato._types import Adjacency
 from sfumato.accounting import Participation
 
 if TYPE_CHECKING:
-    from sfumato.accounting import Event, Participation
+    from sfumato.accounting import Event
 
 # The contract of a sampler: it draws a cohort, and it alone says how that draw is accounted.
 
