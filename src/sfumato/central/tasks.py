@@ -31,7 +31,7 @@ sfumato._check.InputError: the model takes no input 'faktor'; its forward takes 
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from inspect import Parameter, signature
 from types import FunctionType
@@ -45,12 +45,12 @@ from torch.nn.modules.loss import _Loss
 from torch.utils._pytree import tree_leaves
 
 from sfumato._check import InputError
-from sfumato._types import Stated
 from sfumato.data import ExampleDataset, UserDataset, to_tensor
 from sfumato.data.inputs import refuse_not_finite
 from sfumato.guard.trial import held_by
 from sfumato.metrics import ClassificationCounts, CountsSums, RegressionSums
 from sfumato.metrics.regression import COUNTS, CUSTOM_LOSS, REGRESSION
+from sfumato.training.contribution import Task
 
 # The digest of one value, as examples and losses hold them.
 
@@ -357,8 +357,10 @@ def refuse_targets(data: ExampleDataset, task: str, wanted: str, remedy: str) ->
 _BLOCK = 1 << 16
 
 
-class Classification:
+class Classification(Task):
     """A model maps inputs to logits [n, classes]; data sets are `ExampleDataset`s."""
+
+    columns: ClassVar = {"accuracy": "accuracy", "log_loss": "log loss", "auc": "auc"}
 
     def check(self, data: ExampleDataset) -> None:
         """Refuse data in which nobody can hide, whose targets are no classes, or are out of range."""
@@ -392,20 +394,9 @@ class Classification:
         """Counts of examples and classes."""
         return {"data": "test", "examples": len(data), "classes": data.num_classes}
 
-    def headline(self, row: dict[str, Any]) -> str:
-        """Accuracy."""
-        return f"accuracy {row['accuracy']:.4f}" if "accuracy" in row else ""
-
-    def table(self, evaluation: dict[str, Any]) -> tuple[list[str], list[str], str]:
-        """Accuracy, log loss and, for two classes, the area under the ROC curve."""
-        last = evaluation.get("trained") or evaluation["untrained"]
-        keys = [name for name in ("accuracy", "log_loss", "auc") if name in last]
-        told = f"on {evaluation['examples']:,} test examples of {evaluation['classes']:,} classes"
-        return [key.replace("_", " ") for key in keys], keys, told
-
-    def assumptions(self, data: ExampleDataset) -> list[Stated]:
-        """What was taken to be public when the data were read."""
-        return list(data.assumptions)
+    def line(self, evaluation: dict[str, Any]) -> str:
+        """Examples and classes."""
+        return f"on {evaluation['examples']:,} test examples of {evaluation['classes']:,} classes"
 
 
 # Tasks whose targets are no classes: regression, counts, and whatever a loss of one's own reads.
@@ -413,34 +404,20 @@ class Classification:
 # What their measures mean stands in `sfumato.metrics.regression` and `sfumato.metrics.regression`.
 
 
-class _Numbers:
+class _Numbers(Task):
     """What the tasks have in common."""
 
-    shown: ClassVar[Mapping[str, str]]
-    """Measures in the order in which people see them: key of a row → name; the first one is the headline."""
-
-    def about_test(self, data: ExampleDataset, row: dict[str, Any]) -> dict[str, Any]:
-        """The number of examples."""
-        return {"data": "test", "examples": len(data)}
-
-    def headline(self, row: dict[str, Any]) -> str:
-        """The first of the measures."""
-        key, name = next(iter(self.shown.items()))
-        return f"{name} {row[key]:.4g}" if key in row else ""
+    digits: ClassVar[str] = ".4g"
 
     def table(self, evaluation: dict[str, Any]) -> tuple[list[str], list[str], str]:
         """All measures; one that is infinite or unknown is left out of its row."""
-        return list(self.shown.values()), list(self.shown), f"on {evaluation['examples']:,} test examples"
-
-    def assumptions(self, data: ExampleDataset) -> list[Stated]:
-        """What was taken to be public when the data were read."""
-        return list(data.assumptions)
+        return list(self.columns.values()), list(self.columns), self.line(evaluation)
 
 
 class Regression(_Numbers):
     """A model maps inputs to numbers [n, k], or [n] or [n, 1] for one each; targets are of that shape."""
 
-    shown: ClassVar = REGRESSION
+    columns: ClassVar = REGRESSION
 
     def check(self, data: ExampleDataset) -> None:
         """Refuse data in which nobody can hide, or whose targets are no numbers."""
@@ -457,7 +434,7 @@ class Regression(_Numbers):
 class Counts(_Numbers):
     """A model maps inputs to logarithms of rates [n, k], or [n] or [n, 1] for one each; targets are >= 0."""
 
-    shown: ClassVar = COUNTS
+    columns: ClassVar = COUNTS
 
     def check(self, data: ExampleDataset) -> None:
         """Refuse data in which nobody can hide, or whose targets are no counts."""
@@ -488,7 +465,7 @@ class OwnLoss(_Numbers):
         loss: from the model's outputs and the targets to one loss an example, [n].
     """
 
-    shown: ClassVar = CUSTOM_LOSS
+    columns: ClassVar = CUSTOM_LOSS
 
     def __init__(self, loss: LossPerExample | None = None) -> None:
         self._loss = loss

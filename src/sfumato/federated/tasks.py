@@ -11,7 +11,7 @@ of a person's records is the same in every measurement. People with a single rec
 import base64
 import io
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -32,6 +32,7 @@ from sfumato.federated.losses import ClassLoss, Loss, NextTokenLoss, OutputLoss,
 from sfumato.federated.serving import Serving
 from sfumato.metrics import nearest, similarity_histogram
 from sfumato.metrics.regression import NUMBERS
+from sfumato.training.contribution import Task
 
 # What all data of users have to be, whatever is learned from them.
 
@@ -69,11 +70,8 @@ def refuse_few(data: UserDataset) -> None:
 _AT_ONCE = 1 << 24  # numbers that a model gives for a batch, at most; a batch has one example at least
 
 
-class OutputTask(ABC):
+class OutputTask(Task):
     """A model maps inputs [n, …] to outputs of the data's labels; data sets are `UserDataset`s."""
-
-    columns: ClassVar[dict[str, str]]
-    """Keys of a row that people read, and what they are called."""
 
     things: ClassVar[str]
     """What an example of the data is called, in the plural."""
@@ -138,24 +136,9 @@ class OutputTask(ABC):
         found = {"data": "test", "users": len(data), "examples": data.num_examples, self.things: row[self.things]}
         return {**found, "classes": data.num_classes} if data.num_classes else found
 
-    def headline(self, row: dict[str, Any]) -> str:
-        """The first column."""
-        key, name = next(iter(self.columns.items()))
-        return f"{name} {row[key]:.4f}" if key in row else ""
-
-    def table(self, evaluation: dict[str, Any]) -> tuple[list[str], list[str], str]:
-        """All columns that were measured."""
-        last = evaluation.get("trained") or evaluation["untrained"]
-        keys = [key for key in self.columns if key in last]
-        return [self.columns[key] for key in keys], keys, self.line(evaluation)
-
     def line(self, evaluation: dict[str, Any]) -> str:
         """On what it was measured."""
         return f"on {evaluation[self.things]:,} {self.things} of {evaluation['users']:,} test users"
-
-    def assumptions(self, data: UserDataset) -> list[Stated]:
-        """What was taken to be public when the data were read."""
-        return list(data.assumptions)
 
 
 # How often a model that gives logits tells the class of users' records.
@@ -464,7 +447,7 @@ def _batches(data: UserDataset, size: int) -> Iterator[tuple[np.ndarray, np.ndar
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verification:
+class Verification(Task):
     """A model maps inputs to embeddings [n, d]; data sets are `UserDataset`s.
 
     Attributes:
@@ -526,10 +509,6 @@ class Verification:
         names = [*(f"recall@FAR={far}" for far in fars), "AUC"]
         return names, [*(f"recall_at_far/{far}" for far in fars), "auc"], told
 
-    def assumptions(self, data: UserDataset) -> list[Stated]:
-        """What the data say themselves, for example how they were split."""
-        return list(data.assumptions)
-
 
 _TASKS: dict[type[OutputLoss], type[OutputTask]] = {NextTokenLoss: NextToken, SquaredLoss: Values, ClassLoss: Classes}
 
@@ -544,7 +523,7 @@ _GROUPS = (1, 10, 30, 100, 300)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Personalised:
+class Personalised(Task):
     """A model with a part of each person's own; data sets are `UserDataset`s.
 
     Attributes:

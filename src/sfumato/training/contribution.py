@@ -19,10 +19,11 @@ inputs hold a training record is refused; a row of nothing but equal numbers (an
 
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -120,42 +121,57 @@ class Contribution(Protocol):
         return None
 
 
-# What the data must be, and how a model is measured and told of: the part of training that knows what targets are.
+# What the data must be, and how a model is measured: the part of training that knows what targets are.
 
 
-class Task(Protocol):
-    """A kind of model and data."""
+class Task(ABC):
+    """A kind of model and data.
 
+    Attributes:
+        columns: measures in the order in which people read them: key of a row → name; the first one is the headline.
+        digits: format of the headline's number.
+    """
+
+    columns: ClassVar[Mapping[str, str]]
+    digits: ClassVar[str] = ".4f"
+
+    @abstractmethod
     def check(self, data: Any) -> None:
         """Raise InputError if a model cannot be trained on the data."""
-        ...
 
+    @abstractmethod
     def measure(self, model: nn.Module, data: Any, *, curve: bool, device: str) -> dict[str, Any]:
         """How good a model is on some data, as plain numbers.
 
         Returns:
             a row of evaluation.json or metrics.jsonl; with `curve` also what takes more room.
         """
-        ...
 
     def about_test(self, data: Any, row: dict[str, Any]) -> dict[str, Any]:
-        """What evaluation.json tells of the test data beside the measurements; `row` is the first of them."""
-        ...
+        """What evaluation.json has on the test data next to the measurements; `row` is the first of them."""
+        return {"data": "test", "examples": len(data)}
 
     def headline(self, row: dict[str, Any]) -> str:
         """A measurement in a few words, for the progress bar; empty if the row is none."""
-        ...
+        key, name = next(iter(self.columns.items()))
+        return f"{name} {row[key]:{self.digits}}" if key in row else ""
 
     def table(self, evaluation: dict[str, Any]) -> tuple[list[str], list[str], str]:
         """Measurements for people: names of columns, keys of `measure`'s rows for them, and a line on the test data.
 
         Keys with a slash lead into nested rows, as in "recall_at_far/0.001".
         """
-        ...
+        last = evaluation.get("trained") or evaluation["untrained"]
+        keys = [key for key in self.columns if key in last]
+        return [self.columns[key] for key in keys], keys, self.line(evaluation)
+
+    def line(self, evaluation: dict[str, Any]) -> str:
+        """On what it was measured."""
+        return f"on {evaluation['examples']:,} test examples"
 
     def assumptions(self, data: Any) -> list[Stated]:
-        """Sentences on what is taken to be public about the data."""
-        ...
+        """What was taken to be public when the data were read."""
+        return list(data.assumptions)
 
 
 # What a model and its loss compute, in some numbers.
