@@ -275,11 +275,15 @@ class Records:
         for block in self.read(list(dict.fromkeys(columns)), rows):
             yield {name: self._plain(name, block.column(name)) for name in dict.fromkeys(columns)}
 
+    def where(self, row: int) -> str:
+        """What messages call a row, with the table."""
+        return f"{self.told} {self.place(row)}"
+
     def located(self, columns: Sequence[str]) -> Iterator[tuple[dict[str, pa.Array], Where]]:
         """Blocks of some columns, each with what tells of one of its rows."""
         start = 0
         for block in self.blocks(columns, _ROWS):
-            yield block, lambda row, first=start: f"{self.told} {self.place(first + row)}"
+            yield block, lambda row, first=start: self.where(first + row)
             start += len(block[columns[0]])
 
     def _plain(self, name: str, column: pa.Array | pa.ChunkedArray) -> pa.Array:
@@ -321,7 +325,7 @@ def told_of(tables: Sequence[Records], ends: Sequence[int]) -> Where:
 
     def told(row: int) -> str:
         table = bisect_right(ends, row)
-        return f"{tables[table].told} {tables[table].place(row - (ends[table - 1] if table else 0))}"
+        return tables[table].where(row - (ends[table - 1] if table else 0))
 
     return told
 

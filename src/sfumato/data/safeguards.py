@@ -366,38 +366,6 @@ def repeat_note(count: int, one: str, other: str, *, of_users: bool, what: str =
     )
 
 
-def file_notes(root: Path, files: Callable[[], Iterable[tuple[str, str]]], *, of_users: bool = True) -> list[str]:
-    """Look for one file under two users in folders, before a picture is decoded.
-
-    Args:
-        root: what paths start at.
-        files: gives each file's user and path, as often as it is called.
-        of_users: whether files belong to users; else the first of each pair is not looked at.
-
-    Returns:
-        a line that counts files that are there again.
-
-    Raises:
-        InputError: a file is there under two users.
-    """
-    found, held, numbers = Files(), array("q"), dict[str, int]()
-    for position, (user, path) in enumerate(files()):
-        try:
-            facts = os.stat(root / path)
-        except (OSError, ValueError):  # decoding reports it
-            continue
-        found.add(facts, numbers.setdefault(user, len(numbers)) if of_users else 0)
-        held.append(position)
-    repeats = found.repeats()
-    if repeats is None:
-        return []
-    wanted = {held[place] for place in repeats.shared or repeats.example}
-    one, other = (each for position, each in enumerate(files()) if position in wanted)
-    if repeats.shared is not None:
-        refuse_shared(*(f"{root / path} (user {user!r})" for user, path in (one, other)))
-    return [repeat_note(repeats.count, one[1], other[1], of_users=of_users)]
-
-
 def refuse_same_files(paths: Iterable[Path]) -> None:
     """Refuse a part of a data set that is there under two names, by a link.
 

@@ -135,7 +135,7 @@ def _people(folder: Path, split: str) -> set[str]:
         listed += [names[person] for person in people]
         for person, part in zip(people, block["split"].to_pylist(), strict=True):
             parts.setdefault(part, set()).add(names[person])
-    refuse_twice(listed, "patient", lambda row: f"{table.told} {table.place(row)}")
+    refuse_twice(listed, "patient", table.where)
     if split not in parts:
         raise InputError(f"{table.told} has no patients of the split {split!r}{guess(split, parts)}")
     return parts[split]

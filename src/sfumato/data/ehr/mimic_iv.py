@@ -4,16 +4,25 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError, positive, whole
-from sfumato.data.columns import Codes, Duplicates, is_missing
+from sfumato.data.columns import Codes, Duplicates
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.events import Events, Making, Roles, records_of_events
 from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema, categorical, numeric
-from sfumato.data.ehr.values import Profile, codes_of, numbers_of, refuse_nearly_unique, texts_of, times_of
+from sfumato.data.ehr.values import (
+    Profile,
+    is_absent,
+    numbers_of,
+    refuse_nearly_unique,
+    texts_of,
+    times_of,
+    values_of,
+)
 from sfumato.data.readers.tables import open_rows
 from sfumato.data.records import Records, refuse_absent
 from sfumato.data.safeguards import Where, missing_name, refuse_twice
@@ -109,9 +118,7 @@ def read_stays(folder: Path, hours: float | None, declared: Sequence[Column] | N
     wrong = ~(ends >= begins)
     if wrong.any():
         row = int(wrong.argmax())
-        raise InputError(
-            f"{table.told} {table.place(row)} has a stay that does not end after it begins; correct intime and outtime"
-        )
+        raise InputError(f"{table.where(row)} has a stay that does not end after it begins; correct intime and outtime")
     found: dict[str, list[str]] = {name: stays[name] for name in OF_STAYS}
     for name, key, columns in (("patients", "subject_id", OF_PATIENTS), ("admissions", "hadm_id", OF_ADMISSIONS)):
         other = file_of(folder, name)
@@ -119,15 +126,19 @@ def read_stays(folder: Path, hours: float | None, declared: Sequence[Column] | N
         place = {value: row for row, value in enumerate(facts[key])}
         if lost := [row for row, value in enumerate(stays[key]) if value not in place]:
             raise InputError(
-                f"{table.told} {table.place(lost[0])} has the {key} {stays[key][lost[0]]!r}, which {other.told} does "
+                f"{table.where(lost[0])} has the {key} {stays[key][lost[0]]!r}, which {other.told} does "
                 "not have; give files of one release"
             )
         for column in columns:
             found[column] = [facts[column][place[value]] for value in stays[key]]
     subjects = list(dict.fromkeys(stays["subject_id"]))
     number = {name: place for place, name in enumerate(subjects)}
-    known = {name: found[name] for name in (*OF_PATIENTS, *OF_STAYS, *OF_ADMISSIONS)}
-    columns, values = _columns(table, known) if declared is None else _declared(table, known, declared)
+    known = {name: pa.array(found[name], pa.string()) for name in (*OF_PATIENTS, *OF_STAYS, *OF_ADMISSIONS)}
+    columns = _columns(table, known) if declared is None else tuple(declared)
+    if unknown := [column.name for column in columns if column.name not in known]:
+        raise InputError(
+            f"the schema has the static column {unknown[0]!r}, and stays have {', '.join(known)}; leave it out"
+        )
     return Stays(
         ids=stays["stay_id"],
         subjects=subjects,
@@ -135,50 +146,23 @@ def read_stays(folder: Path, hours: float | None, declared: Sequence[Column] | N
         begins=begins,
         ends=ends,
         columns=columns,
-        values=values,
+        values={column.name: values_of(known[column.name], column, table.where) for column in columns},
     )
 
 
-def _columns(table: Records, found: Mapping[str, list[str]]) -> tuple[tuple[Column, ...], dict[str, np.ndarray]]:
-    """The static columns and their values; one without any value is left out."""
-    columns, values = [], {}
-
-    def where(row: int) -> str:
-        return f"{table.told} {table.place(row)}"
-
-    for name, texts in found.items():
-        if all(map(is_missing, texts)):
+def _columns(table: Records, found: Mapping[str, pa.Array]) -> tuple[Column, ...]:
+    """The static columns, as they are found to be; one without any value is left out."""
+    columns = []
+    for name, cells in found.items():
+        if is_absent(cells).all():
             continue
-        cells = pa.array(texts, pa.string())
         if name == DEATH:
-            column = categorical(name, ["0", "1"])
+            columns.append(categorical(name, ["0", "1"]))
         else:
             profile = Profile(name, constant=True)
-            profile.add(cells, where)
-            column = profile.column()
-        columns.append(column)
-        values[name] = numbers_of(cells, name, where) if column.kind == "numeric" else codes_of(cells, column, where)
-    return tuple(columns), values
-
-
-def _declared(
-    table: Records, found: Mapping[str, list[str]], columns: Sequence[Column]
-) -> tuple[tuple[Column, ...], dict[str, np.ndarray]]:
-    """The static columns of a schema, and their values."""
-
-    def where(row: int) -> str:
-        return f"{table.told} {table.place(row)}"
-
-    values = {}
-    for column in columns:
-        if column.name not in found:
-            raise InputError(
-                f"the schema has the static column {column.name!r}, and stays have {', '.join(found)}; leave it out"
-            )
-        cells = pa.array(found[column.name], pa.string())
-        numbers = column.kind == "numeric"
-        values[column.name] = numbers_of(cells, column.name, where) if numbers else codes_of(cells, column, where)
-    return tuple(columns), values
+            profile.add(cells, table.where)
+            columns.append(profile.column())
+    return tuple(columns)
 
 
 def _texts(table: Records, columns: Sequence[str]) -> dict[str, list[str]]:
@@ -192,14 +176,10 @@ def _texts(table: Records, columns: Sequence[str]) -> dict[str, list[str]]:
     key = columns[0]
     if not held[key]:
         raise InputError(f"{table.told} has no rows; give the folder of a release")
-
-    def where(row: int) -> str:
-        return f"{table.told} {table.place(row)}"
-
     for name in ("subject_id", key):
         if name in held and "" in held[name]:
-            raise missing_name(f"the {name}", where(held[name].index("")))
-    refuse_twice(held[key], key, where)
+            raise missing_name(f"the {name}", table.where(held[name].index("")))
+    refuse_twice(held[key], key, table.where)
     return held
 
 
@@ -355,16 +335,16 @@ def _events(labs: Records, stays: Stays, names: dict[str, str], duplicates: Dupl
     return Making(
         events=events,
         all=events.gathered(),
-        where=lambda row: f"{labs.told} {labs.place(int(told[row]))}",
+        where=lambda row: labs.where(int(told[row])),
         duplicates=duplicates,
         without_visits="skip",
     )
 
 
-class _Found:
+class _Found(NamedTuple):
     """Values within stays.
 
-    Args:
+    Attributes:
         stays: [values], the number of the stay.
         since: [values], microseconds since its beginning.
         items: [values], what was measured.
@@ -372,10 +352,11 @@ class _Found:
         rows: [values], the row of the table.
     """
 
-    def __init__(
-        self, stays: np.ndarray, since: np.ndarray, items: list[str], values: np.ndarray, rows: np.ndarray
-    ) -> None:
-        self.stays, self.since, self.items, self.values, self.rows = stays, since, items, values, rows
+    stays: np.ndarray
+    since: np.ndarray
+    items: list[str]
+    values: np.ndarray
+    rows: np.ndarray
 
 
 def _within(labs: Records, stays: Stays) -> Iterator[_Found]:

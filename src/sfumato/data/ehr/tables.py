@@ -36,13 +36,12 @@ from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema, TimeUnit, unit_of
 from sfumato.data.ehr.values import (
     Profile,
-    codes_of,
     late_start,
-    numbers_of,
     refuse_dates_in_numbers,
     refuse_nearly_unique,
     refuse_unlearnable,
     times_of,
+    values_of,
 )
 from sfumato.data.readers.tables import open_rows
 from sfumato.data.records import Records, refuse_absent
@@ -272,26 +271,13 @@ def _inferred(
     but = (id, time, *filter(None, [whose["subject"]]), *drop)
     temporal = profiled(visits, but, categorical, outcome)
     if static is not None:
-        return Schema(
-            id=id,
-            time=time,
-            time_unit=time_unit,
-            static=profiled(static, but, categorical, outcome),
-            temporal=temporal,
-            outcome=outcome,
-            inferred=True,
-            **whose,
-        )
-    return Schema(
-        id=id,
-        time=time,
-        time_unit=time_unit,
-        static=tuple(column for column in temporal if column.name == outcome),
-        temporal=tuple(column for column in temporal if column.name != outcome),
-        outcome=outcome,
-        inferred=True,
-        **whose,
-    )
+        parts = {"static": profiled(static, but, categorical, outcome), "temporal": temporal}
+    else:
+        parts = {
+            "static": tuple(column for column in temporal if column.name == outcome),
+            "temporal": tuple(column for column in temporal if column.name != outcome),
+        }
+    return Schema(id=id, time=time, time_unit=time_unit, outcome=outcome, inferred=True, **parts, **whose)
 
 
 def profiled(table: Records, but: Sequence[str], categorical: Sequence[str], outcome: str | None) -> tuple[Column, ...]:
@@ -374,10 +360,7 @@ def _read(table: Records, ids: Codes, id: str, time: str | None, columns: Sequen
                 raise InputError(f"the times are dates and numbers from {where(0)} on; write them in one way")
             times.append(found)
         for column in columns:
-            cells = block[column.name]
-            values[column.name].append(
-                numbers_of(cells, column.name, where) if column.kind == "numeric" else codes_of(cells, column, where)
-            )
+            values[column.name].append(values_of(block[column.name], column, where))
     if not owners:
         raise InputError(f"{table.told} has no rows; needed is one a {'visit' if time is not None else 'patient'}")
     return TableRows(
@@ -385,7 +368,7 @@ def _read(table: Records, ids: Codes, id: str, time: str | None, columns: Sequen
         times=np.concatenate(times) if times else None,
         dates=True in kinds,
         values={name: np.concatenate(blocks) for name, blocks in values.items()},
-        where=lambda row: f"{table.told} {table.place(row)}",
+        where=table.where,
     )
 
 

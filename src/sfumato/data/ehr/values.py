@@ -135,6 +135,11 @@ def codes_of(array: pa.Array, column: Column, where: Where) -> np.ndarray:
     return codes
 
 
+def values_of(array: pa.Array, column: Column, where: Where) -> np.ndarray:
+    """A block of a column, as `numbers_of` or `codes_of` has it."""
+    return numbers_of(array, column.name, where) if column.kind == "numeric" else codes_of(array, column, where)
+
+
 _UNKNOWN = -2
 
 

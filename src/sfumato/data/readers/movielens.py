@@ -182,8 +182,7 @@ def _between_colons(file: Delimited) -> Records:
                 cells = block.column(name)
                 if (row := cells.is_valid().index(True).as_py()) >= 0:
                     raise InputError(
-                        f"{file.told} {rows.place(start + row)} is not divided by '::' as the first line is; correct "
-                        "or drop it"
+                        f"{rows.where(start + row)} is not divided by '::' as the first line is; correct or drop it"
                     )
             yield block.select(columns)
             start += len(block)
