@@ -19,7 +19,6 @@ All other types stay: a reader takes them, or refuses them with their name and `
 """
 
 import uuid
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -313,21 +312,6 @@ class Records:
     def has(self) -> str:
         """The names of the columns."""
         return listed(self.names)
-
-
-def told_of(tables: Sequence[Records], ends: Sequence[int]) -> Where:
-    """What tells of a row of several tables, read one after the other.
-
-    Args:
-        tables: in the order in which they were read.
-        ends: how many rows were read behind each.
-    """
-
-    def told(row: int) -> str:
-        table = bisect_right(ends, row)
-        return tables[table].where(row - (ends[table - 1] if table else 0))
-
-    return told
 
 
 def refuse_absent(told: str, names: Sequence[str], role: str, column: str) -> None:

@@ -10,7 +10,7 @@ An event takes 36 bytes, so a table of 1.7 million takes 60 MB however large its
 ...      "value": pa.array(["f", "80"])},
 ...     Roles(id="who", time="minute", code="what", values=("value",)), str,
 ... )
->>> gathered = events.gathered()
+>>> gathered = events.all
 >>> gathered.times.tolist(), gathered.numbers.tolist(), [events.texts.get(place) for place in gathered.texts]
 ([nan, 3.0], [nan, 80.0], ['f', None])
 
@@ -29,9 +29,11 @@ Health records from a table of events: whose, when, what and its value, in any o
 """
 
 import json
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -64,7 +66,7 @@ from sfumato.data.ehr.values import (
     times_of,
 )
 from sfumato.data.readers.tables import open_rows
-from sfumato.data.records import Records, is_number, refuse_absent, told_of
+from sfumato.data.records import Records, is_number, refuse_absent
 from sfumato.data.safeguards import Where
 from sfumato.data.schema import as_text
 
@@ -98,7 +100,7 @@ class Gathered:
         codes: int32 [events], the number of the code.
         numbers: float64 [events], the value where it is a number, else NaN.
         texts: int32 [events], the number of the text where it is one, else -1.
-        rows: int64 [events], the row of the table.
+        rows: int64 [events], the row, of all that were read.
     """
 
     owners: np.ndarray
@@ -139,7 +141,6 @@ class Events:
         texts: of values that are no numbers, by their number.
         dates: whether times are dates; None while none is known.
         left_out: events of codes that are not kept.
-        seen: rows that were read.
     """
 
     def __init__(
@@ -151,11 +152,12 @@ class Events:
         self.ids, self.codes = Codes("patient", people=True), Codes("code")
         self.texts: dict[int, str] = {}
         self.dates: bool | None = None
-        self.left_out = self.seen = 0
+        self.left_out = 0
         self._numbers_of_texts: dict[str, int] = {}
         self._only, self._but, self._people = only, but, people
         self._every_code, self._everybody = Codes("code"), Codes("patient", people=True)
         self._blocks: list[Gathered] = []
+        self._starts, self._tellers = [0], list[Where]()
 
     @property
     def met(self) -> list[str]:
@@ -168,7 +170,9 @@ class Events:
         Raises:
             InputError: a patient or a code is missing, a time is none, or a number is not finite.
         """
-        first = self.seen
+        first = self._starts[-1]
+        self._starts.append(first + len(block[roles.id]))
+        self._tellers.append(where)
         rows = np.flatnonzero(self.kept(block, roles, where))
         if len(rows) < len(block[roles.id]):
             block = {name: array.take(pa.array(rows)) for name, array in block.items()}
@@ -194,7 +198,6 @@ class Events:
     def kept(self, block: Mapping[str, pa.Array], roles: Roles, where: Where) -> np.ndarray:
         """Which rows of a block are read, bool [rows]."""
         kept = np.ones(len(block[roles.id]), bool)
-        self.seen += len(kept)
         if self._people is not None:
             owners = self._everybody.add(block[roles.id], where)
             kept &= np.array([name in self._people for name in self._everybody.names], bool)[owners]
@@ -208,19 +211,24 @@ class Events:
                 kept &= wanted
         return kept
 
-    def gathered(self) -> Gathered:
-        """All events; the blocks are let go of.
+    @cached_property
+    def all(self) -> Gathered:
+        """All events; no more can be added.
 
         Raises:
             InputError: there are none.
         """
         if not sum(len(block.owners) for block in self._blocks):
             raise InputError("there are no events; needed is a row for each measurement")
-        joined = {}
-        for name in vars(self._blocks[0]):
-            joined[name] = np.concatenate([vars(block)[name] for block in self._blocks])
+        joined = {name: np.concatenate([vars(block)[name] for block in self._blocks]) for name in vars(self._blocks[0])}
         self._blocks.clear()
         return Gathered(**joined)
+
+    def where(self, event: int) -> str:
+        """What messages call the row of an event."""
+        row = int(self.all.rows[event])
+        block = bisect_right(self._starts, row) - 1
+        return self._tellers[block](row - self._starts[block])
 
     def _values(self, array: pa.Array, name: str, where: Where) -> tuple[np.ndarray, np.ndarray]:
         """The numbers and the texts of a column of values."""
@@ -264,32 +272,13 @@ MOST_CODES = 1000
 """Columns at most: a matrix of visits by columns is held in memory."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Making:
-    """How events become records.
-
-    Attributes:
-        events: what was gathered; `events.gathered()` was called once, for `all`.
-        all: the events.
-        where: tells of a row.
-        duplicates: what becomes of several values of one patient, time and code.
-        without_visits: whether a patient without a visit is refused, or left out and counted.
-    """
-
-    events: Events
-    all: Gathered
-    where: Callable[[int], str]
-    duplicates: Duplicates = "refuse"
-    without_visits: Literal["refuse", "skip"] = "refuse"
-
-
-def columns_of_events(making: Making, categorical: Sequence[str] = ()) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
+def columns_of_events(events: Events, categorical: Sequence[str] = ()) -> tuple[tuple[Column, ...], tuple[Column, ...]]:
     """The static and the temporal columns: static are the codes of events without a time.
 
     Raises:
         InputError: a code has a time in some events only, is of mixed kinds, or there are too many.
     """
-    names, every = making.events.codes.names, making.all
+    names, every = events.codes.names, events.all
     held = [name for place, name in enumerate(names) if (every.codes == place).any()]
     wanted = [name for name in held if name not in OWN_CODES]
     if len(wanted) > MOST_CODES:
@@ -298,67 +287,72 @@ def columns_of_events(making: Making, categorical: Sequence[str] = ()) -> tuple[
             "choose some with codes="
         )
     parts: tuple[list[Column], list[Column]] = ([], [])
-    for name, rows in _by_code(making, wanted).items():
+    for name, rows in _by_code(events, wanted).items():
         timed = ~np.isnan(every.times[rows])
         if timed.any() and not timed.all():
             raise InputError(
-                f"{name!r} has a time at {making.where(int(every.rows[rows[int(timed.argmax())]]))} and none at "
-                f"{making.where(int(every.rows[rows[int(timed.argmin())]]))}; give all of its events a time or none"
+                f"{name!r} has a time at {events.where(rows[int(timed.argmax())])} and none at "
+                f"{events.where(rows[int(timed.argmin())])}; give all of its events a time or none"
             )
-        parts[bool(timed.all())].append(_column(making, name, rows, name in categorical))
+        parts[bool(timed.all())].append(_column(events, name, rows, name in categorical))
     return tuple(parts[0]), tuple(parts[1])
 
 
-def _column(making: Making, name: str, rows: np.ndarray, declared: bool) -> Column:
-    own = making.all.taken(rows)
+def _column(events: Events, name: str, rows: np.ndarray, declared: bool) -> Column:
+    own = events.all.taken(rows)
     if np.isnan(own.numbers).all() and (own.texts < 0).all():
         return categories(name, [PRESENT])
     profile = Profile(name, categorical=declared, constant=True)
-    profile.add(own.cells(making.events.texts), lambda row: making.where(int(own.rows[row])))
+    profile.add(own.cells(events.texts), lambda row: events.where(rows[row]))
     return profile.column()
 
 
-def _by_code(making: Making, names: Sequence[str]) -> dict[str, np.ndarray]:
+def _by_code(events: Events, names: Sequence[str]) -> dict[str, np.ndarray]:
     """The places of the events of each of some codes, in their order."""
-    codes = making.all.codes
+    codes = events.all.codes
     order = np.argsort(codes, kind="stable")
-    numbers = {name: number for number, name in enumerate(making.events.codes.names)}
+    numbers = {name: number for number, name in enumerate(events.codes.names)}
     ends = np.searchsorted(codes[order], np.arange(len(numbers) + 1))
     none = np.empty(0, np.int64)
     return {name: order[ends[numbers[name]] : ends[numbers[name] + 1]] if name in numbers else none for name in names}
 
 
 def records_of_events(
-    making: Making,
+    events: Events,
     schema: Schema,
     static: Mapping[str, np.ndarray] | None = None,
     subjects: Sequence[str] | None = None,
+    *,
+    duplicates: Duplicates,
+    without_visits: Literal["refuse", "skip"],
 ) -> EHRDataset:
     """The records.
 
     Args:
-        making: the events, and what becomes of odd ones.
+        events: that were gathered.
         schema: the columns; events of other codes are left out and counted.
         static: values by patient of the static columns that do not come from events.
         subjects: the patient behind each id; None takes those that events name, where the schema has a subject.
+        duplicates: what becomes of several values of one patient, time and code.
+        without_visits: whether a patient without a visit is refused, or left out and counted.
 
     Raises:
         InputError: a value is not of its column's kind, two are of one time, or a patient has no visit.
     """
-    every, notes, static = making.all, list[str](), static or {}
+    every, notes, static = events.all, list[str](), static or {}
     names = [column.name for column in schema.columns if column.name not in static]
-    places = _by_code(making, [*names, *OWN_CODES])
+    places = _by_code(events, [*names, *OWN_CODES])
     if schema.subject is not None and subjects is None:
-        subjects = _subjects(making, places[SUBJECT], schema)
+        subjects = _subjects(events, places[SUBJECT], schema)
     temporal = np.concatenate([*(places[column.name] for column in schema.temporal), places[VISIT]])
     if (untimed := np.isnan(every.times[temporal])).any():
         row = int(temporal[int(untimed.argmax())])
         raise InputError(
-            f"{making.events.codes.names[every.codes[row]]!r} at {making.where(int(every.rows[row]))} has no time, but "
+            f"{events.codes.names[every.codes[row]]!r} at {events.where(row)} has no time, but "
             "the schema says that it changes with time; fill it in, or make the column static"
         )
     taken = sum(len(rows) for rows in places.values())
-    if left_out := making.events.left_out + len(every.owners) - taken:
+    if left_out := events.left_out + len(every.owners) - taken:
         notes.append(f"{left_out:,} events of codes that the schema does not have were left out")
 
     temporal = np.sort(temporal)
@@ -368,66 +362,64 @@ def records_of_events(
     visit_of = np.full(len(every.owners), -1, np.int64)
     visit_of[order] = np.cumsum(new) - 1
     owners, times = owners[new], times[new]
-    if not making.events.dates:
+    if not events.dates:
         refuse_dates_in_numbers(
             every.times[temporal],
             schema.time_unit,
             f"the time {schema.time!r}",
-            lambda row: making.where(int(every.rows[temporal[row]])),
+            lambda row: events.where(temporal[row]),
         )
-    count = len(making.events.ids.names)
+    count = len(events.ids.names)
     lengths = np.bincount(owners, minlength=count)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
-    _refuse_without_visits(making, lengths, notes)
+    _refuse_without_visits(events, lengths, notes, without_visits)
 
     values: dict[str, np.ndarray] = {}
     again = 0
     for column in schema.temporal:
-        values[column.name], more = _filled(making, column, places[column.name], visit_of, len(times))
+        values[column.name], more = _filled(events, column, places[column.name], visit_of, len(times), duplicates)
         again += more
     of_patients = dict(static)
     for column in (column for column in schema.static if column.name not in static):
-        of_patients[column.name], more = _filled(making, column, places[column.name], every.owners, count)
+        of_patients[column.name], more = _filled(events, column, places[column.name], every.owners, count, duplicates)
         again += more
     if again:
-        how = "the last was taken" if making.duplicates == "last" else "their mean was taken (of categories the last)"
+        how = "the last was taken" if duplicates == "last" else "their mean was taken (of categories the last)"
         notes.append(f"{again:,} values of a patient, time and code that had one before: {how}")
-    if making.events.dates:
-        times = _since_origin(making, places[ORIGIN], times, offsets, owners) / MICROSECONDS[schema.time_unit]
+    if events.dates:
+        times = _since_origin(events, places[ORIGIN], times, offsets, owners) / MICROSECONDS[schema.time_unit]
     else:
         notes += late_start(times[offsets[:-1][lengths > 0]], schema.time_unit)
-    return _without_the_empty(schema, making, of_patients, values, lengths, times, notes, subjects)
+    return _without_the_empty(schema, events, of_patients, values, lengths, times, notes, subjects)
 
 
-def _subjects(making: Making, rows: np.ndarray, schema: Schema) -> list[str]:
+def _subjects(events: Events, rows: np.ndarray, schema: Schema) -> list[str]:
     """The patient behind each id, as events name it."""
-    every, found = making.all, dict[int, str]()
+    every, found = events.all, dict[int, str]()
     for row in rows.tolist():
         try:
-            found[int(every.owners[row])] = str(json.loads(making.events.texts[int(every.texts[row])]))
+            found[int(every.owners[row])] = str(json.loads(events.texts[int(every.texts[row])]))
         except (KeyError, ValueError):
-            raise InputError(
-                f"{SUBJECT!r} at {making.where(int(every.rows[row]))} must be a text in quotes; correct it"
-            ) from None
-    for owner, name in enumerate(making.events.ids.names):
+            raise InputError(f"{SUBJECT!r} at {events.where(row)} must be a text in quotes; correct it") from None
+    for owner, name in enumerate(events.ids.names):
         if owner not in found:
             raise InputError(
                 f"the schema has the subject {schema.subject!r}, and nothing names that of {name!r}; add the column to "
                 f"the table, or an event {SUBJECT!r} with it"
             )
-    return [found[owner] for owner in range(len(making.events.ids.names))]
+    return [found[owner] for owner in range(len(events.ids.names))]
 
 
-def _refuse_without_visits(making: Making, lengths: np.ndarray, notes: list[str]) -> None:
+def _refuse_without_visits(events: Events, lengths: np.ndarray, notes: list[str], without_visits: str) -> None:
     if lengths.all():
         return
     empty = int((lengths == 0).sum())
-    if making.without_visits == "refuse":
+    if without_visits == "refuse":
         owner = int((lengths == 0).argmax())
-        row = np.flatnonzero(making.all.owners == owner)[:1].tolist()
-        at = f" at {making.where(int(making.all.rows[row[0]]))}" if row else ""
+        row = np.flatnonzero(events.all.owners == owner)[:1].tolist()
+        at = f" at {events.where(row[0])}" if row else ""
         raise InputError(
-            f"patient {making.events.ids.names[owner]!r}{at} has no visit; add events with a time, or leave such "
+            f"patient {events.ids.names[owner]!r}{at} has no visit; add events with a time, or leave such "
             "patients out with without_visits='skip'"
         )
     if empty == len(lengths):
@@ -436,14 +428,14 @@ def _refuse_without_visits(making: Making, lengths: np.ndarray, notes: list[str]
 
 
 def _filled(
-    making: Making, column: Column, rows: np.ndarray, target_of: np.ndarray, size: int
+    events: Events, column: Column, rows: np.ndarray, target_of: np.ndarray, size: int, duplicates: Duplicates
 ) -> tuple[np.ndarray, int]:
     """A column's values at their visits or patients, and how many were there again."""
-    own = making.all.taken(rows)
-    texts, targets = making.events.texts, target_of[rows]
+    own = events.all.taken(rows)
+    texts, targets = events.texts, target_of[rows]
 
     def where(row: int) -> str:
-        return making.where(int(own.rows[row]))
+        return events.where(rows[row])
 
     if column.kind == "numeric":
         found = numbers_of(own.cells(texts), column.name, where)
@@ -456,38 +448,36 @@ def _filled(
     pairs = repeated(targets, np.zeros_like(targets), 1)
     again = 0
     if pairs is not None:
-        if making.duplicates == "refuse":
+        if duplicates == "refuse":
             one, other = pairs.example()
             raise InputError(
-                f"patient {making.events.ids.names[own.owners[other]]!r} has {column.name!r} twice at one time, at "
+                f"patient {events.ids.names[own.owners[other]]!r} has {column.name!r} twice at one time, at "
                 f"{where(one)} and {where(other)}; take one with duplicates='last', or give "
                 "duplicates='mean'"
             )
         again = pairs.count
-        kept, found = merged(pairs, found, making.duplicates if column.kind == "numeric" else "last")
+        kept, found = merged(pairs, found, duplicates if column.kind == "numeric" else "last")
         targets, found = targets[kept], found[kept]
     values[targets] = found
     return values, again
 
 
 def _since_origin(
-    making: Making, rows: np.ndarray, times: np.ndarray, offsets: np.ndarray, owners: np.ndarray
+    events: Events, rows: np.ndarray, times: np.ndarray, offsets: np.ndarray, owners: np.ndarray
 ) -> np.ndarray:
     """Times since each patient's origin, which is the first visit unless an event says another."""
     starts = np.append(times, np.nan)[offsets[:-1]]
-    starts[making.all.owners[rows]] = making.all.times[rows]
+    starts[events.all.owners[rows]] = events.all.times[rows]
     since = times - starts[owners]
     if (since < 0).any():
         owner = int(owners[int((since < 0).argmax())])
-        raise InputError(
-            f"patient {making.events.ids.names[owner]!r} has a visit before the event {ORIGIN!r}; correct either"
-        )
+        raise InputError(f"patient {events.ids.names[owner]!r} has a visit before the event {ORIGIN!r}; correct either")
     return since
 
 
 def _without_the_empty(
     schema: Schema,
-    making: Making,
+    events: Events,
     static: Mapping[str, np.ndarray],
     temporal: Mapping[str, np.ndarray],
     lengths: np.ndarray,
@@ -497,7 +487,7 @@ def _without_the_empty(
 ) -> EHRDataset:
     """The records of those who have a visit."""
     kept = np.flatnonzero(lengths)
-    ids = making.events.ids.names
+    ids = events.ids.names
     return dataset_of(
         schema,
         [ids[place] for place in kept.tolist()],
@@ -627,7 +617,6 @@ def records_of_tables(
         )
         facts = read_static(static, gathering.ids, roles.id, columns)
     count = len(gathering.ids.names)
-    ends = []
     for table in tables:
         for block, where in table.located(roles.names):
             gathering.add(block, roles, where)
@@ -636,7 +625,6 @@ def records_of_tables(
                     f"patient {gathering.ids.names[count]!r} of {table.told} is not in {static.told}; add the patient "
                     "there, or drop the events"
                 )
-        ends.append(gathering.seen)
     if schema is None:
         _refuse_unknown(gathering.met, "drop", drop)
         if static is None:
@@ -644,15 +632,8 @@ def records_of_tables(
             _refuse_unknown(gathering.met, "outcome", [outcome] if outcome else [])
         if codes is not None and not isinstance(codes, int):
             _refuse_unknown(gathering.met, "codes", codes)
-    making = Making(
-        events=gathering,
-        all=gathering.gathered(),
-        where=told_of(tables, ends),
-        duplicates=duplicates,
-        without_visits=without_visits,
-    )
     if schema is None:
-        timeless, temporal = columns_of_events(making, [*categorical, *([outcome] if outcome else [])])
+        timeless, temporal = columns_of_events(gathering, [*categorical, *([outcome] if outcome else [])])
         if static is not None and timeless:
             raise InputError(
                 f"events of {timeless[0].name!r} have no time, but the static columns are in {static.told}; fill the "
@@ -670,7 +651,14 @@ def records_of_tables(
         )
     named = any(schema.subject in table.names for table in having)
     subjects = subjects_of(having[::-1], gathering.ids.names, schema) if named else None
-    records = records_of_events(making, schema, None if facts is None else facts.values, subjects)
+    records = records_of_events(
+        gathering,
+        schema,
+        None if facts is None else facts.values,
+        subjects,
+        duplicates=duplicates,
+        without_visits=without_visits,
+    )
     if schema.inferred:
         refuse_unlearnable(records)
         refuse_nearly_unique(records)

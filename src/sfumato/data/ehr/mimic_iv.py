@@ -12,7 +12,7 @@ import pyarrow as pa
 from sfumato._check import InputError, positive, whole
 from sfumato.data.columns import Codes, Duplicates
 from sfumato.data.ehr.dataset import EHRDataset
-from sfumato.data.ehr.events import Events, Making, Roles, records_of_events
+from sfumato.data.ehr.events import Events, Roles, records_of_events
 from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema, categorical, numeric
 from sfumato.data.ehr.values import (
     Profile,
@@ -254,7 +254,7 @@ def mimic_iv(
         names = _items_of(declared, labels, folder)
     else:
         names = _column_names(_chosen(items, labs, stays, labels, folder), labels, [c.name for c in stays.columns])
-    making = _events(labs, stays, names, duplicates)
+    events = _events(labs, stays, names)
     found = declared or Schema(
         id=_ROLES.id,
         unit="stay",
@@ -262,12 +262,12 @@ def mimic_iv(
         time=_ROLES.time,
         time_unit="hours",
         static=stays.columns,
-        temporal=tuple(numeric(name, whole=_is_whole(making, name)) for name in names.values()),
+        temporal=tuple(numeric(name, whole=_is_whole(events, name)) for name in names.values()),
         outcome=DEATH,
         inferred=True,
     )
     subjects: list[str] = [stays.subjects[int(number)] for number in stays.subject_of]
-    records = records_of_events(making, found, stays.values, subjects)
+    records = records_of_events(events, found, stays.values, subjects, duplicates=duplicates, without_visits="skip")
     if found.inferred:
         refuse_nearly_unique(records)
     return records
@@ -317,9 +317,9 @@ def _items_of(schema: Schema, labels: dict[str, str], folder: Path) -> dict[str,
     return {known[column.name]: column.name for column in schema.temporal}
 
 
-def _events(labs: Records, stays: Stays, names: dict[str, str], duplicates: Duplicates) -> Making:
+def _events(labs: Records, stays: Stays, names: dict[str, str]) -> Events:
     """The values of the items that have a name."""
-    events, rows = Events(), list[np.ndarray]()
+    events = Events()
     events.ids.add(pa.array(stays.ids), str)  # in the order of the stays, those without a value too
     for found in _within(labs, stays):
         kept = np.flatnonzero([item in names for item in found.items])
@@ -329,16 +329,8 @@ def _events(labs: Records, stays: Stays, names: dict[str, str], duplicates: Dupl
             "item": pa.array([names[found.items[place]] for place in kept.tolist()], pa.string()),
             "valuenum": pa.array(found.values[kept]),
         }
-        events.add(block, _ROLES, str)
-        rows.append(found.rows[kept])
-    told = np.concatenate(rows)
-    return Making(
-        events=events,
-        all=events.gathered(),
-        where=lambda row: labs.where(int(told[row])),
-        duplicates=duplicates,
-        without_visits="skip",
-    )
+        events.add(block, _ROLES, lambda row, rows=found.rows[kept]: labs.where(int(rows[row])))
+    return events
 
 
 class _Found(NamedTuple):
@@ -423,9 +415,9 @@ def _column_names(items: Sequence[str], labels: dict[str, str], taken: Sequence[
     }
 
 
-def _is_whole(making: Making, name: str) -> bool:
-    names = making.events.codes.names
+def _is_whole(events: Events, name: str) -> bool:
+    names = events.codes.names
     if name not in names:
         return False
-    values = making.all.numbers[making.all.codes == names.index(name)]
+    values = events.all.numbers[events.all.codes == names.index(name)]
     return bool((values == np.floor(values)).all())

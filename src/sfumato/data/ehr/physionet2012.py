@@ -20,12 +20,12 @@ import pyarrow as pa
 from sfumato._check import InputError
 from sfumato.data.columns import Codes, Duplicates
 from sfumato.data.ehr.dataset import EHRDataset
-from sfumato.data.ehr.events import Events, Making, Roles, records_of_events
+from sfumato.data.ehr.events import Events, Roles, records_of_events
 from sfumato.data.ehr.schema import Column, Schema, categorical, numeric
 from sfumato.data.ehr.tables import read_static
 from sfumato.data.readers.delimited import Delimited
 from sfumato.data.readers.tables import is_parquet_folder, open_rows
-from sfumato.data.records import Records, refuse_absent, told_of
+from sfumato.data.records import Records, refuse_absent
 from sfumato.data.safeguards import Where, refuse_shared_files, refuse_undecodable
 
 DESCRIPTORS = ("Age", "Gender", "Height", "ICUType", "Weight")
@@ -106,29 +106,28 @@ def physionet2012(path: Path | str, outcomes: Path | str, *, duplicates: Duplica
     events = Events()
     path = Path(path)
     if path.is_dir() and not is_parquet_folder(path):
-        where = _read_folder(path, events)
+        _read_folder(path, events)
     else:
         table = open_rows(path)
         for role, name in zip(("id", "time", "code", "value"), _ROLES.names, strict=True):
             refuse_absent(table.told, table.names, role, name)
         for block, of_block in table.located(_ROLES.names):
             events.add(block, _ROLES, of_block)
-        where = told_of([table], [events.seen])
-    gathered = events.gathered()
+    gathered = events.all
     known = {*DESCRIPTORS, *(column.name for column in SCHEMA.temporal), *_RECORD_ID}
     if unknown := [name for name in events.codes.names if name not in known]:
         row = int((gathered.codes == events.codes.names.index(unknown[0])).argmax())
-        raise InputError(f"{where(int(gathered.rows[row]))} has the unknown parameter {unknown[0]!r}; correct it")
+        raise InputError(f"{events.where(row)} has the unknown parameter {unknown[0]!r}; correct it")
     at_start = gathered.times == 0
     names = np.array(events.codes.names)[gathered.codes]
     descriptors = np.isin(names, DESCRIPTORS) & at_start
     weight = int(events.codes.add(pa.array([ADMISSION_WEIGHT]), str)[0])
-    gathered = replace(
+    events.all = replace(
         gathered,
         codes=np.where(descriptors & (names == "Weight"), np.int32(weight), gathered.codes),
     ).taken(~np.isin(names, _RECORD_ID) & (gathered.numbers != _MISSING))
-    making = Making(events=events, all=gathered, where=where, duplicates=duplicates, without_visits="skip")
-    return records_of_events(making, SCHEMA, {DEATH: _outcomes(open_rows(outcomes), events.ids.names)})
+    static = {DEATH: _outcomes(open_rows(outcomes), events.ids.names)}
+    return records_of_events(events, SCHEMA, static, duplicates=duplicates, without_visits="skip")
 
 
 _MISSING = -1
@@ -138,27 +137,25 @@ _RECORD_ID = ("RecordID",)
 """The parameter that repeats the stay's own number in the files of the challenge."""
 
 
-def _read_folder(folder: Path, events: Events) -> Where:
-    """Read the files of the stays; gives what tells of a row."""
+def _read_folder(folder: Path, events: Events) -> None:
+    """Read the files of the stays."""
     files = sorted(folder.glob("*.txt"))
     if not files:
         raise InputError(f"{folder} has no .txt files; give the folder of a file a stay, as set-a")
     refuse_undecodable([file.stem for file in files])
     refuse_shared_files(files)
-    tables, ends = [], []
     for path in files:
         table = Delimited(path).records()
         if table.names != ("Time", "Parameter", "Value"):
             raise InputError(f"{path} begins with {','.join(table.names)!r}, must be 'Time,Parameter,Value'")
+        count = 0
         for block, where in table.located(table.names):
+            count += len(block["Time"])
             minutes = [_minute(text or "", row, where) for row, text in enumerate(block["Time"].to_pylist())]
             owners = pa.array([path.stem] * len(minutes))
             events.add({"RecordID": owners, "minute": pa.array(minutes, pa.float64()), **block}, _ROLES, where)
-        if events.seen == max(ends, default=0):
+        if not count:
             raise InputError(f"{path} has no events; download it again")
-        tables.append(table)
-        ends.append(events.seen)
-    return told_of(tables, ends)
 
 
 def _minute(text: str, row: int, where: Where) -> int:

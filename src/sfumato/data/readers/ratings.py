@@ -41,6 +41,7 @@ Ratings as single examples, for training that hides one rating: who rated what g
 
 import csv
 import io
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -67,7 +68,7 @@ from sfumato.data.domain import ITEMS
 from sfumato.data.examples import ExampleDataset, examples_from_users
 from sfumato.data.mapped import Strings
 from sfumato.data.readers.movielens import Place, columns_of, has_columns, is_movielens, parts_of, place_of
-from sfumato.data.records import Reader, Records, is_date, is_number, is_text, remedy_of, some, told_of
+from sfumato.data.records import Reader, Records, is_date, is_number, is_text, remedy_of, some
 from sfumato.data.safeguards import Where, name_notes
 from sfumato.data.users import UserDataset
 
@@ -389,6 +390,10 @@ def _read(
     if 0 < timed < len(parts):
         raise InputError("some of the files have times and others none; give all of them, or name no time")
 
+    def where_of(row: int) -> str:
+        part = bisect_right(ends, row)
+        return parts[part].where(row - (ends[part - 1] if part else 0))
+
     several = int((np.bincount(np.concatenate(users_of_part)) > 1).sum())
     notes = (f"{several:,} users are in several of the {len(parts)} files: each is one person",) if several else ()
     columns = [_joined(each) for each in blocks]
@@ -399,7 +404,7 @@ def _read(
         times=columns[3] if timed else None,
         user_names=users.names,
         item_names=items.names,
-        where=told_of(parts, ends),
+        where=where_of,
         notes=notes,
     )
 
