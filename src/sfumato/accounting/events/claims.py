@@ -124,7 +124,6 @@ class PureDP(Claim, BoundedLoss):
     def __post_init__(self) -> None:
         positive(epsilon=self.epsilon, remedy="leave out what costs nothing; for no guarantee use NonPrivate()")
         require_adjacency(self.adjacency)
-        object.__setattr__(self, "epsilon", float(self.epsilon))
 
     def largest_loss(self, adjacency: Adjacency) -> float:
         return group_size(self, self.adjacency, adjacency) * self.epsilon
@@ -159,8 +158,6 @@ class ApproximateDP(Claim):
         non_negative(epsilon=self.epsilon, remedy="for no guarantee use NonPrivate()")
         between(0, 1, ends="()", delta=self.delta, remedy="for delta 0 use PureDP, for delta 1 NonPrivate()")
         require_adjacency(self.adjacency)
-        object.__setattr__(self, "epsilon", float(self.epsilon))
-        object.__setattr__(self, "delta", float(self.delta))
 
     def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
         epsilon, delta = self.epsilon, self.delta
@@ -208,8 +205,6 @@ class ZCDP(Claim):
         positive(rho=self.claimed_rho, remedy="leave out what costs nothing; for no guarantee use NonPrivate()")
         require_adjacency(self.adjacency)
         non_negative(xi=self.xi)
-        object.__setattr__(self, "claimed_rho", float(self.claimed_rho))
-        object.__setattr__(self, "xi", float(self.xi))
 
     def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
         xi, rho = self.concentrated(adjacency)

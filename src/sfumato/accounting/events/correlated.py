@@ -144,11 +144,7 @@ class StreamEvent(GaussianEvent):
     def _check_stream(self) -> None:
         positive(noise_multiplier=self.noise_multiplier, remedy="for a run without noise use NonPrivate()")
         between(1, MOST_STEPS, steps=self.steps)
-        limits = self.participation
-        object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
-        object.__setattr__(self, "steps", limits.rounds)
-        object.__setattr__(self, "max_participations", limits.max_participations)
-        object.__setattr__(self, "min_separation", limits.min_separation)
+        _ = self.participation  # refuses what is no limit
 
 
 @event_kind("tree_aggregation")
@@ -188,10 +184,8 @@ class TreeAggregation(StreamEvent):
                 raise InputError("completion and max_per_tree need restart_every; a single tree is never completed")
             return
         whole(restart_every=self.restart_every, remedy="None for a single tree")
-        object.__setattr__(self, "restart_every", int(self.restart_every))
         if self.max_per_tree is not None:
             whole(max_per_tree=self.max_per_tree, remedy="None for no limit")
-            object.__setattr__(self, "max_per_tree", int(self.max_per_tree))
 
     @property
     def squared_sensitivity(self) -> float:
@@ -253,7 +247,6 @@ class MatrixMechanism(StreamEvent):
         self._check_stream()
         one_of(get_args(Form), strategy=self.strategy)
         positive(squared_sensitivity=self.squared_sensitivity)
-        object.__setattr__(self, "squared_sensitivity", float(self.squared_sensitivity))
         one_of((True, False), exact=self.exact)
         if not isinstance(self.parameters, tuple) or not isinstance(self.digest, str):
             raise InputError(f"parameters must be a tuple and digest a text, got {self.parameters!r}, {self.digest!r}")
@@ -504,10 +497,7 @@ class MinSeparation(Event):
             if single.unsampled:
                 raise Unknown(f"min-separation of {type(single).__name__} is not known: {single.unsampled}")
         whole(at_least=0, separation=self.separation)
-        pattern = self._pattern()
-        object.__setattr__(self, "rounds", pattern.rounds)
-        object.__setattr__(self, "separation", pattern.min_separation)
-        object.__setattr__(self, "max_participations", pattern.max_participations)
+        self._pattern()  # refuses what is no limit
 
     @property
     def participations(self) -> int:

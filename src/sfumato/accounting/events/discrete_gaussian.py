@@ -148,8 +148,6 @@ class DiscreteGaussian(Event):
         positive(sigma=self.sigma, remedy="for a run without noise use NonPrivate()")
         whole(sensitivity=self.sensitivity)
         between(1, MOST_SENSITIVITY, sensitivity=self.sensitivity)
-        object.__setattr__(self, "sigma", float(self.sigma))
-        object.__setattr__(self, "sensitivity", int(self.sensitivity))
 
     def _of_group(self, units: int) -> Event:
         return DiscreteGaussian(self.sigma, self.sensitivity * units)

@@ -259,14 +259,36 @@ _Derivation = TypeVar("_Derivation", bound=Callable[..., Event])
 
 
 def event_kind(name: str) -> Callable[[_AnyEvent], _AnyEvent]:
-    """Give a class of events its name in JSON."""
+    """Give a class of events its name in JSON, and its fields the types that they are declared with.
+
+    What `__post_init__` has checked may be any number, such as one of NumPy. A field of `float` or `int` (or None) then
+    holds a number of Python, so that equal events are written in the same way.
+    """
 
     def register(cls: _AnyEvent) -> _AnyEvent:
         cls.kind = name
         _KINDS[name] = cls
+        if "__post_init__" in vars(cls):
+            cls.__post_init__ = _converted(cls)  # pyright: ignore[reportAttributeAccessIssue]
         return cls
 
     return register
+
+
+def _converted(cls: type[Event]) -> Callable[[Any], None]:
+    """`__post_init__` of the class, after which fields are of their types."""
+    check = vars(cls)["__post_init__"]
+    declared = {field.name: field.type for field in fields(cls)}  # pyright: ignore[reportArgumentType]
+    numbers = {name: kind for name, of in declared.items() for kind in (float, int) if of in (kind, kind | None)}
+
+    def __post_init__(self: Any) -> None:
+        check(self)
+        for name, kind in numbers.items():
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, kind(value))
+
+    return __post_init__
 
 
 def derivation(name: str) -> Callable[[_Derivation], _Derivation]:
@@ -320,7 +342,6 @@ class Repeated(Event):
         if isinstance(self.event, Repeated | Composition):
             raise InputError("Repeated takes a single event; write (a + b) * 3 to repeat a composition")
         _require_event(self.event, "Repeated")
-        object.__setattr__(self, "count", int(self.count))
 
     @classmethod
     def from_fields(cls, values: Mapping[str, Any]) -> Event:

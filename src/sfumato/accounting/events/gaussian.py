@@ -89,7 +89,6 @@ class Gaussian(GaussianEvent):
 
     def __post_init__(self) -> None:
         positive(noise_multiplier=self.noise_multiplier, remedy="for a run without noise use NonPrivate()")
-        object.__setattr__(self, "noise_multiplier", float(self.noise_multiplier))
 
     def gaussian_shift(self, adjacency: Adjacency) -> float:
         return (2.0 if adjacency == "replace" else 1.0) / self.noise_multiplier
@@ -129,7 +128,6 @@ class ClipCount(GaussianEvent):
 
     def __post_init__(self) -> None:
         positive(noise_std=self.noise_std, remedy="for a run without noise use NonPrivate()")
-        object.__setattr__(self, "noise_std", float(self.noise_std))
 
     def _of_group(self, units: int) -> Event:
         return ClipCount(divided(self.noise_std, units))

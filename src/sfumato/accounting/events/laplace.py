@@ -188,7 +188,6 @@ class Laplace(BoundedLoss):
     def __post_init__(self) -> None:
         positive(scale=self.scale, remedy="for a run without noise use NonPrivate()")
         between(_LEAST_SCALE, math.inf, scale=self.scale, remedy="for a run without noise use NonPrivate()")
-        object.__setattr__(self, "scale", float(self.scale))
 
     def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
         loss = self.largest_loss(adjacency)
@@ -227,8 +226,6 @@ class DiscreteLaplace(BoundedLoss):
         positive(rate=self.rate, remedy="for a run without noise use NonPrivate()")
         whole(sensitivity=self.sensitivity)
         between(1, MOST_SENSITIVITY, sensitivity=self.sensitivity)
-        object.__setattr__(self, "rate", float(self.rate))
-        object.__setattr__(self, "sensitivity", int(self.sensitivity))
 
     def largest_loss(self, adjacency: Adjacency) -> float:
         shift = self._shift(adjacency)
@@ -283,7 +280,6 @@ class ExponentialMechanism(Claim, BoundedLoss):
     def __post_init__(self) -> None:
         positive(epsilon=self.epsilon, remedy="leave out what costs nothing; for no guarantee use NonPrivate()")
         require_adjacency(self.adjacency)
-        object.__setattr__(self, "epsilon", float(self.epsilon))
 
     def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
         loss = self.largest_loss(adjacency)

@@ -304,7 +304,6 @@ class MixtureOfGaussians(Event):
             raise InputError("sensitivities must have one > 0 that can happen; leave out an event that moves nothing")
         if math.isinf(float(max(amounts)) / float(self.noise_std)):
             raise InputError(f"noise_std {self.noise_std} is too small for a sensitivity of {max(amounts)}; add noise")
-        object.__setattr__(self, "noise_std", float(self.noise_std))
         object.__setattr__(self, "sensitivities", tuple(float(amount) for amount in amounts))
         object.__setattr__(self, "probabilities", tuple(float(chance) for chance in chances))
 

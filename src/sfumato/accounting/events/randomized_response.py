@@ -45,8 +45,6 @@ class RandomizedResponse(BoundedLoss):
         remedy = "0 is no privacy (NonPrivate()), 1 is no report"
         between(0, 1, ends="()", noise_parameter=self.noise_parameter, remedy=remedy)
         whole(at_least=2, categories=self.categories)
-        object.__setattr__(self, "noise_parameter", float(self.noise_parameter))
-        object.__setattr__(self, "categories", int(self.categories))
 
     @classmethod
     def from_epsilon(cls, epsilon: float, categories: int) -> "RandomizedResponse":

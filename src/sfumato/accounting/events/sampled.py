@@ -80,7 +80,6 @@ class Poisson(Event):
     def __post_init__(self) -> None:
         between(0, 1, ends="()", sampling_rate=self.sampling_rate, remedy="use event.poisson(rate)")
         _require_sampleable(self.event, "Poisson sampling")
-        object.__setattr__(self, "sampling_rate", float(self.sampling_rate))
 
     def pairs(self, adjacency: Adjacency) -> tuple[Pair, ...]:
         q, shift = self.sampling_rate, self.event.gaussian_shift("add_remove")
@@ -176,8 +175,6 @@ class WithoutReplacement(Event):
         whole(sample_size=self.sample_size)
         whole(at_least=self.sample_size, population=self.population)
         _require_sampleable(self.event, "sampling without replacement")
-        object.__setattr__(self, "sample_size", int(self.sample_size))
-        object.__setattr__(self, "population", int(self.population))
 
     @property
     def sampling_rate(self) -> float:
@@ -335,9 +332,6 @@ class TruncatedPoisson(Event):
         whole(max_batch=self.max_batch)
         whole(at_least=int(self.max_batch) + 1, population=self.population, remedy="no batch is cut; use poisson(rate)")
         object.__setattr__(self, "event", joint(self.event))
-        object.__setattr__(self, "sampling_rate", float(self.sampling_rate))
-        object.__setattr__(self, "max_batch", int(self.max_batch))
-        object.__setattr__(self, "population", int(self.population))
 
     @property
     def chance_of_full_batch(self) -> float:

@@ -52,8 +52,6 @@ class PrivateSelection(Event):
             raise InputError(f"PrivateSelection takes an event such as Gaussian(1.0), got {self.event!r}")
         between(0, 1, ends="()", stop=self.stop, remedy="near 1 for a single run")
         between(-1, math.inf, ends="()", shape=self.shape)
-        object.__setattr__(self, "stop", float(self.stop))
-        object.__setattr__(self, "shape", float(self.shape))
 
     @classmethod
     def of_mean(cls, event: Event, mean_runs: float, shape: float = 1.0) -> "PrivateSelection":

@@ -83,7 +83,6 @@ class NoisyVote(_VoteEvent):
         _validate(self)
         if self.attributes is not None:
             whole(attributes=self.attributes)
-            object.__setattr__(self, "attributes", int(self.attributes))
 
     def moved(self, adjacency: Adjacency) -> tuple[float, bool]:
         """The weight of the votes that one unit moves, and whether it moves them from one class to another."""
@@ -193,10 +192,8 @@ def _moved(event: NoisyVote | VoteThreshold, adjacency: Adjacency) -> tuple[floa
 def _validate(event: NoisyVote | VoteThreshold) -> None:
     positive(noise_std=event.noise_std, remedy="for votes without noise use NonPrivate()")
     one_of(("agent", "instance"), level=event.level)
-    object.__setattr__(event, "noise_std", float(event.noise_std))
     if event.neighbours is not None:
         whole(neighbours=event.neighbours)
-        object.__setattr__(event, "neighbours", int(event.neighbours))
 
 
 @event_kind("vote_cost_release")
@@ -224,8 +221,6 @@ class VoteCostRelease(Event):
         positive(beta=self.beta, cost_noise=self.cost_noise, sensitivity_noise=self.sensitivity_noise)
         one_of(("agent", "instance"), level=self.level)
         one_of(("add_remove", "replace", "zero_out"), adjacency=self.adjacency)
-        for name in ("beta", "cost_noise", "sensitivity_noise"):
-            object.__setattr__(self, name, float(getattr(self, name)))
 
     def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
         if adjacency != self.adjacency:
