@@ -21,12 +21,12 @@ from faces import Faces, Residual, faces
 from safetensors.torch import load_file
 from torch import nn
 
-from sfumato import accounting as acc
 from sfumato._files import read_json, write_json
 from sfumato.data import UserDataset
 from sfumato.federated import Centralized, FedAvg, FedEmb, FederatedPlan, Verification
 from sfumato.federated.tasks import embed
 from sfumato.metrics import pair_accuracy, recall_at_far
+from sfumato.report import extrapolate
 from sfumato.training import RunOptions
 
 FOLDER = Path(__file__).resolve().parent
@@ -245,7 +245,7 @@ def told(parts: Faces, name: str) -> str:
 
 def among_more(plan: FederatedPlan) -> dict[str, float]:
     """ε for one person with the same noise, rounds and cohort among more people, at δ = N^-1.1."""
-    found = acc.extrapolate(
+    found = extrapolate(
         noise_multiplier=plan.noise.multiplier,
         rounds=plan.rounds,
         clients_per_round=plan.cohort.size,

@@ -23,12 +23,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import cells
 
 from sfumato._files import read_json, write_json
-from sfumato.accounting.extrapolation import extrapolate
 from sfumato.data import Split, UserDataset, open_users, split_users
 from sfumato.data.readers.ratings import with_user_column
 from sfumato.federated import Centralized, FedAvg, FedRecon
 from sfumato.federated.tasks import Personalised, Values
 from sfumato.models import recommender
+from sfumato.report import extrapolate
 from sfumato.report.plots import COLOURS, save
 from sfumato.training import RunOptions
 

@@ -19,14 +19,15 @@ from scipy import integrate
 from scipy.optimize import brentq
 
 from sfumato import accounting as acc
-from sfumato.accounting import Event, Gaussian, TruncatedPoisson, calibrate, extrapolate, guarantee
+from sfumato.accounting import Event, Gaussian, TruncatedPoisson, calibrate, guarantee
 from sfumato.accounting.accountants import RdpAccountant, rdp, rho_to_epsilon
 from sfumato.accounting.events.votes import NoisyVote
 from sfumato.accounting.pair import Labelled, Pair
 from sfumato.accounting.pld import PldAccountant
 from sfumato.accounting.sampled_pair import SampledGaussian
-from sfumato.accounting.votes import VoteSensitivity, to_epsilon, vote_cost
 from sfumato.federated import FedEmb
+from sfumato.report import extrapolate
+from sfumato.voting.data_dependent import VoteSensitivity, to_epsilon, vote_cost
 from slow import slow_but
 
 # Costs against published numbers and other libraries.

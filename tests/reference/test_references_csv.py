@@ -29,7 +29,7 @@ from sfumato.accounting import (
     guarantee,
 )
 from sfumato.accounting.accountants import RdpAccountant, rdp
-from sfumato.accounting.votes import log_union, theorem6
+from sfumato.voting.data_dependent import log_union, theorem6
 
 CSV = Path(__file__).parents[2].parent / "shared" / "references" / "accounting.csv"
 OPACUS_ORDERS = (*(1 + tenth / 10 for tenth in range(1, 100)), *(float(order) for order in range(12, 64)))

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato.report import extrapolation_figure
+from sfumato.report import extrapolate, extrapolation_figure
 from sfumato.report.charts import Axis, Series, line_chart, palette, swatch
 from sfumato.report.page import render, result
 from sfumato.report.plots import COLOURS, DARK_COLOURS
@@ -128,7 +127,7 @@ def test_a_chart_takes_all_its_colours_and_its_font_from_the_page():
 
 @pytest.fixture(scope="module")
 def rows():
-    return acc.extrapolate(
+    return extrapolate(
         noise_multiplier=0.62,
         rounds=200,
         clients_per_round=32,

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.accounting import InputError, NoisyVote, vote_cost
+from sfumato.accounting import InputError, NoisyVote
 from sfumato.statement import Statement
 from sfumato.statement.statement import NOT_STATED, QUESTIONS
+from sfumato.voting import vote_cost
 
 STATEMENT = Statement(
     unit="user",

@@ -14,7 +14,6 @@ from scipy import special, stats
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting import guarantee
-from sfumato.accounting.votes import log_wrong, vote_cost
 from sfumato.data import examples_from_arrays, from_arrays
 from sfumato.ledger import Ledger
 from sfumato.ledger.ledger import merge
@@ -22,6 +21,7 @@ from sfumato.mechanisms.discrete import lattice_variance
 from sfumato.runs import RunFolder
 from sfumato.statement import Statement
 from sfumato.voting import AEDPFL, KNNDPFL, Answers, ClearTally, Question
+from sfumato.voting.data_dependent import log_wrong, vote_cost
 from sfumato.voting.multi_party.tally import MultiPartyTally
 from sfumato.voting.neighbours import NeighbourVoter
 from sfumato.voting.public_pool import numbered_alike

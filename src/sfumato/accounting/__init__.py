@@ -43,7 +43,6 @@ if TYPE_CHECKING:
         terms,
     )
     from sfumato.accounting.events.sensitivity import Participation
-    from sfumato.accounting.extrapolation import ExtrapolationRow, extrapolate
     from sfumato.accounting.guarantees import Guarantee, guarantee
     from sfumato.accounting.running import RunningCost, epsilon_curve
     from sfumato.accounting.strategies import (
@@ -58,16 +57,6 @@ if TYPE_CHECKING:
     )
     from sfumato.accounting.strategy_search import banded_inverse_square_root, optimize_banded, optimize_blt
     from sfumato.accounting.tradeoff import GaussianEquivalent
-    from sfumato.accounting.votes import (
-        DataDependentCost,
-        NotPrivate,
-        ReleasedCost,
-        VoteSensitivity,
-        release_cost,
-        release_renyi,
-        threshold_cost,
-        vote_cost,
-    )
 
 __all__ = [
     "ZCDP",
@@ -77,12 +66,10 @@ __all__ = [
     "BufferedToeplitz",
     "ClipCount",
     "Composition",
-    "DataDependentCost",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Event",
     "ExponentialMechanism",
-    "ExtrapolationRow",
     "Gaussian",
     "GaussianEquivalent",
     "Guarantee",
@@ -96,13 +83,11 @@ __all__ = [
     "MixtureOfGaussians",
     "NoisyVote",
     "NonPrivate",
-    "NotPrivate",
     "Participation",
     "Poisson",
     "PrivateSelection",
     "PureDP",
     "RandomizedResponse",
-    "ReleasedCost",
     "Repeated",
     "RunningCost",
     "Strategy",
@@ -110,7 +95,6 @@ __all__ = [
     "TruncatedPoisson",
     "Unknown",
     "VoteCostRelease",
-    "VoteSensitivity",
     "VoteThreshold",
     "WithoutReplacement",
     "banded_inverse_square_root",
@@ -119,18 +103,13 @@ __all__ = [
     "cyclic_poisson",
     "epsilon_curve",
     "event_from_json",
-    "extrapolate",
     "guarantee",
     "honest_noise_std",
     "joint",
     "optimize_banded",
     "optimize_blt",
-    "release_cost",
-    "release_renyi",
     "root_error",
     "square_root",
     "terms",
-    "threshold_cost",
-    "vote_cost",
 ]
 __getattr__, __dir__ = lazily(__name__)

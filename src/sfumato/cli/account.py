@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from sfumato.accounting.guarantees import Guarantee
     from sfumato.accounting.strategies import BandedToeplitz, Strategy
+    from sfumato.report import ExtrapolationRow
 
 
 _LONG = 60  # characters of one value
@@ -961,13 +962,13 @@ class ExtrapolateOptions(CommonOptions):
 
 def extrapolate(options: ExtrapolateOptions) -> Answer:
     """Ask about the larger runs."""
-    from sfumato.accounting.extrapolation import crossings
+    from sfumato import report
 
     for population in options.populations:
         whole(population=population)
     if not options.populations or not options.multipliers:
         raise InputError("give at least one of --populations and one of --multipliers")
-    rows = acc.extrapolate(
+    rows = report.extrapolate(
         noise_multiplier=options.noise_multiplier,
         rounds=options.rounds,
         clients_per_round=options.clients_per_round,
@@ -978,7 +979,7 @@ def extrapolate(options: ExtrapolateOptions) -> Answer:
         noises=options.noises,
         delta_exponent=options.delta_exponent,
     )
-    met = crossings(rows)
+    met = report.crossings(rows)
     if options.figure is not None:
         _draw(rows, options.figure)
     crossed = [{"population": people, "noise": noise, "users_per_round": users} for people, noise, users in met]
@@ -987,7 +988,7 @@ def extrapolate(options: ExtrapolateOptions) -> Answer:
     return Answer(data, chain(_tables(rows), _crossings(rows, met), below))
 
 
-def _draw(rows: Sequence[acc.ExtrapolationRow], path: Path) -> None:
+def _draw(rows: Sequence[ExtrapolationRow], path: Path) -> None:
     from sfumato.report import extrapolation_figure
 
     if path.suffix.lower() not in (".png", ".svg"):
@@ -997,7 +998,7 @@ def _draw(rows: Sequence[acc.ExtrapolationRow], path: Path) -> None:
     extrapolation_figure(rows, path)
 
 
-def _tables(rows: Sequence[acc.ExtrapolationRow]) -> Iterator[str | Table]:
+def _tables(rows: Sequence[ExtrapolationRow]) -> Iterator[str | Table]:
     yield _table(
         rows,
         {
@@ -1020,18 +1021,18 @@ def _tables(rows: Sequence[acc.ExtrapolationRow]) -> Iterator[str | Table]:
     )
 
 
-def _table(rows: Sequence[acc.ExtrapolationRow], columns: Mapping[str, Callable[[acc.ExtrapolationRow], str]]) -> Table:
+def _table(rows: Sequence[ExtrapolationRow], columns: Mapping[str, Callable[[ExtrapolationRow], str]]) -> Table:
     """One of several narrow tables, as all columns in one do not fit into a terminal."""
     lines = [[f"{row.population:,}", f"{row.multiplier:g}", *(cell(row) for cell in columns.values())] for row in rows]
     return Table(["people", "c", *columns], lines)
 
 
-def _epsilon(row: acc.ExtrapolationRow, *, kind: str, name: str) -> str:
+def _epsilon(row: ExtrapolationRow, *, kind: str, name: str) -> str:
     value = getattr(row, kind)[name]
     return "infinite" if math.isinf(value) else f"{value:.4g}"
 
 
-def _crossings(rows: Sequence[acc.ExtrapolationRow], met: Sequence[tuple[int, str, float]]) -> Iterator[str]:
+def _crossings(rows: Sequence[ExtrapolationRow], met: Sequence[tuple[int, str, float]]) -> Iterator[str]:
     if not rows[0].epsilon_correlated:
         return
     yield (

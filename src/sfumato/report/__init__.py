@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
+    from sfumato.report.extrapolation import ExtrapolationRow, crossings, extrapolate
     from sfumato.report.page import summary, write_report
     from sfumato.report.plots import extrapolation_figure
 
-__all__ = ["extrapolation_figure", "summary", "write_report"]
+__all__ = ["ExtrapolationRow", "crossings", "extrapolate", "extrapolation_figure", "summary", "write_report"]
 __getattr__, __dir__ = lazily(__name__)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato._check import InputError
 from sfumato._files import write_atomic
-from sfumato.accounting import ExtrapolationRow
+from sfumato.report.extrapolation import ExtrapolationRow
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,6 +8,16 @@ from typing import TYPE_CHECKING
 from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
+    from sfumato.voting.data_dependent import (
+        DataDependentCost,
+        NotPrivate,
+        ReleasedCost,
+        VoteSensitivity,
+        release_cost,
+        release_renyi,
+        threshold_cost,
+        vote_cost,
+    )
     from sfumato.voting.plan import AEDPFL, KNNDPFL
     from sfumato.voting.question import Answers, Question
     from sfumato.voting.run import VotingResult
@@ -21,9 +31,17 @@ __all__ = [
     "KNNDPFL",
     "Answers",
     "ClearTally",
+    "DataDependentCost",
+    "NotPrivate",
     "Question",
+    "ReleasedCost",
     "StudentTraining",
     "Tally",
+    "VoteSensitivity",
     "VotingResult",
+    "release_cost",
+    "release_renyi",
+    "threshold_cost",
+    "vote_cost",
 ]
 __getattr__, __dir__ = lazily(__name__)

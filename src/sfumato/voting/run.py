@@ -21,8 +21,6 @@ from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato._types import Assumption
-from sfumato.accounting import ReleasedCost, VoteSensitivity, release_cost
-from sfumato.accounting.votes import DataDependentCost, threshold_cost, vote_cost
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.guard import Coupled, Findings
 from sfumato.guard.guard import histories
@@ -33,6 +31,14 @@ from sfumato.statement import Facts, Statement
 from sfumato.statement.sentences import say
 from sfumato.training.supervised import measure
 from sfumato.training.trainable import copied
+from sfumato.voting.data_dependent import (
+    DataDependentCost,
+    ReleasedCost,
+    VoteSensitivity,
+    release_cost,
+    threshold_cost,
+    vote_cost,
+)
 from sfumato.voting.question import Added, Answers, Question, ballot_of
 from sfumato.voting.settings import VotingSettings
 from sfumato.voting.student import train_student
@@ -165,7 +171,7 @@ def cost_of(plan: VotingSettings, sums: np.ndarray | None, answers: Answers | No
 # Publishing what a vote cost on the votes that were cast: a second release of the run, with noise and a cost.
 #
 # - **Unit, sensitivity.** Those of the votes; the noise follows the smooth sensitivity of the cost
-#   (`accounting.votes.release`), which is computed from the votes and released with noise, too.
+#   (`voting.data_dependent`), which is computed from the votes and released with noise, too.
 # - **What may be claimed.** A bound at this data set and with a stated confidence, not differential privacy: it stands
 #   among a statement's alternatives. The statement's own epsilon counts this release.
 # - **Order.** Chosen with the plan, before anybody votes.

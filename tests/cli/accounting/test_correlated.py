@@ -7,6 +7,7 @@ import pytest
 from sfumato import accounting as acc
 from sfumato.accounting.strategies import root_error
 from sfumato.accounting.strategy_search import optimize_blt
+from sfumato.report import extrapolate
 
 RUN = ["--noise-multiplier", 7, "--steps", 2000, "--max-participations", 6, "--min-separation", 313, "--delta", "1e-10"]
 
@@ -123,7 +124,7 @@ def test_sampled_and_correlated_noise_cross(sfumato, tmp_path):
 
 def test_correlated_noise_in_an_extrapolation_has_the_error_of_sampled_noise():
     """By hand for the tree: 64 rounds, 10 of 100 users a round, so that they come every tenth round."""
-    row = acc.extrapolate(
+    row = extrapolate(
         noise_multiplier=2.0,
         rounds=64,
         clients_per_round=10,

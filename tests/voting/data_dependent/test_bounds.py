@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sfumato.accounting.events.votes import NoisyVote
-from sfumato.accounting.votes import log_wrong, renyi, theorem6, theorem7, tradeoff
+from sfumato.voting.data_dependent import log_wrong, renyi, theorem6, theorem7, tradeoff
 
 spec = importlib.util.spec_from_file_location("exact", Path(__file__).with_name("exact.py"))
 exact = importlib.util.module_from_spec(spec)

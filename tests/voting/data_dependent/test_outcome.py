@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato._check import InputError
-from sfumato.accounting.votes import as_votes, log_union, log_wrong, log_wrong_from_score, margin_score
+from sfumato.voting.data_dependent import as_votes, log_union, log_wrong, log_wrong_from_score, margin_score
 from slow import by_profile
 
 spec = importlib.util.spec_from_file_location("exact", Path(__file__).with_name("exact.py"))

@@ -1,6 +1,7 @@
 import pytest
 
-from sfumato.accounting import Gaussian, InputError, extrapolate, guarantee
+from sfumato.accounting import Gaussian, InputError, guarantee
+from sfumato.report import extrapolate
 
 BASE = {"noise_multiplier": 0.62, "rounds": 200, "clients_per_round": 32, "users_per_client": 8}
 

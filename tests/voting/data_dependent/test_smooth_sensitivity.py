@@ -9,7 +9,7 @@ import pytest
 from sfumato._check import InputError
 from sfumato.accounting.events.event import Unknown
 from sfumato.accounting.events.votes import NoisyVote
-from sfumato.accounting.votes import VoteSensitivity, release_renyi, vote_cost
+from sfumato.voting.data_dependent import VoteSensitivity, release_renyi, vote_cost
 
 spec = importlib.util.spec_from_file_location("exact", Path(__file__).with_name("exact.py"))
 exact = importlib.util.module_from_spec(spec)

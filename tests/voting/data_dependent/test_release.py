@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting.events.votes import NoisyVote, gnss_renyi
-from sfumato.accounting.votes import VoteSensitivity, release_cost, release_renyi
 from sfumato.statement.statement import Statement
+from sfumato.voting.data_dependent import VoteSensitivity, release_cost, release_renyi
 from slow import slow_but
 
 VOTES = np.tile([230.0, 15.0, 5.0], (40, 1))

@@ -11,9 +11,9 @@ from sfumato.accounting.accountants import ORDERS, RdpAccountant
 from sfumato.accounting.events.event import Unknown
 from sfumato.accounting.events.gaussian import Gaussian
 from sfumato.accounting.events.votes import NoisyVote, VoteThreshold
-from sfumato.accounting.votes import NotPrivate, VoteSensitivity, threshold_cost, vote_cost
 from sfumato.ledger import Ledger
 from sfumato.statement.statement import Statement
+from sfumato.voting.data_dependent import NotPrivate, VoteSensitivity, threshold_cost, vote_cost
 
 CLEAR = np.tile([250.0] + [0.0] * 9, (100, 1))
 EVENT = NoisyVote(40.0)
