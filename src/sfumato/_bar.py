@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def bar(title: str, *, visible: bool, every: float = 30.0) -> Iterator[Callable[[int, int], None]]:
-    """Show it; the function inside takes (done, total), with a total of 0 where nobody knows it.
+    """Show it; the function inside takes (done, total), with a total of 0 where it is unknown.
 
     Args:
         title: what goes on.
@@ -20,17 +20,17 @@ def bar(title: str, *, visible: bool, every: float = 30.0) -> Iterator[Callable[
 
     console = Console(stderr=True)
     lines = visible and not console.is_terminal
-    told = time.monotonic()
+    shown = time.monotonic()
     columns = (TextColumn(title), MofNCompleteColumn(), BarColumn(bar_width=24), TimeRemainingColumn())
     with Progress(*columns, console=console, disable=not visible or lines, transient=True) as progress:
         task = progress.add_task("", total=None)
 
         def show(done: int, total: int) -> None:
-            nonlocal told
+            nonlocal shown
             progress.update(task, completed=done, total=total or None)
-            if lines and time.monotonic() - told > every:
+            if lines and time.monotonic() - shown > every:
                 of = f" of {total:,}" if total else ""
                 print(f"sfumato: {title}: {done:,}{of}", file=sys.stderr, flush=True)
-                told = time.monotonic()
+                shown = time.monotonic()
 
         yield show

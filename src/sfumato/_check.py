@@ -26,13 +26,13 @@ class InputError(ValueError):
 
 
 def first_line(error: Exception) -> str:
-    """An error of other people's code in one line: what a RuntimeError tells, the kind of any other before it.
+    """An error of other people's code in one line: the text of a RuntimeError; any other with its kind in front.
 
     >>> first_line(RuntimeError("shapes differ\\nsee below")), first_line(KeyError("x")), first_line(RuntimeError())
     ('shapes differ', "KeyError: 'x'", 'RuntimeError')
     """
-    told = (str(error).splitlines() or [""])[0].split(" Hint:")[0]
-    return told if isinstance(error, RuntimeError) and told else f"{type(error).__name__}: {told}".rstrip(": ")
+    text = (str(error).splitlines() or [""])[0].split(" Hint:")[0]
+    return text if isinstance(error, RuntimeError) and text else f"{type(error).__name__}: {text}".rstrip(": ")
 
 
 def _number(name: str, value: object) -> float:
@@ -75,7 +75,7 @@ def whole(*, at_least: int = 1, remedy: str = "", **values: object) -> None:
 
 
 def between(low: float, high: float, *, ends: str = "[]", remedy: str = "", **values: object) -> None:
-    """Refuse anything outside the interval; `ends` tells which ends belong to it, as in "(]"."""
+    """Refuse anything outside the interval; `ends` names the ends that belong to it, as in "(]"."""
     for name, value in values.items():
         number = _number(name, value)
         above = number >= low if ends[0] == "[" else number > low
@@ -94,7 +94,7 @@ def one_of(allowed: Iterable[object], *, remedy: str = "", **values: object) -> 
 
 
 def guess(given: object, allowed: Iterable[object]) -> str:
-    """A question after the word that was meant, if something there is alike; goes behind the wrong one.
+    """A question after the word that was meant, if something there is similar; goes after the wrong one.
 
     A word that was cut short means the shortest that begins with it, any other the one that looks most like it.
 

@@ -60,7 +60,7 @@ def _parts(out: Tensor, key: bytes, first: int, threads: int) -> Iterator[tuple[
 
 @lru_cache(maxsize=1)
 def _pool(process: int, threads: int) -> ThreadPoolExecutor:
-    """Threads that stay: beside a GPU's step, beginning and ending them takes as long as their work."""
+    """Threads that stay: next to a GPU's step, beginning and ending them takes as long as their work."""
     return ThreadPoolExecutor(threads, thread_name_prefix=f"keystream of {process}")
 
 

@@ -1,4 +1,4 @@
-"""Files that are either whole or absent: write beside, flush to the disk, rename.
+"""Files that are either whole or absent: write next to it, flush to the disk, rename.
 
 What is private is readable by its owner only, from its first byte on; everything else follows the umask.
 
@@ -18,14 +18,14 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-_DEEPEST = 100  # lists and objects within each other that a JSON file may have; whoever walks them may recurse
+_DEEPEST = 100  # lists and objects within each other that a JSON file may have; code that walks them may recurse
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>\d+)\.tmp")
 
 
-def beside(path: Path, *, before: str = "", after: str = "") -> Path:
+def sibling(path: Path, *, before: str = "", after: str = "") -> Path:
     """A path in the same folder, whose name has something in front or behind; "." and ".." go by their names, too.
 
-    >>> beside(Path("runs/store"), after=".partial").as_posix()
+    >>> sibling(Path("runs/store"), after=".partial").as_posix()
     'runs/store.partial'
     """
     named = path if path.name not in ("", "..") else Path(os.path.abspath(path))
@@ -38,13 +38,13 @@ def write_atomic(path: Path, content: bytes | Callable[[Path], None], *, private
     Args:
         path: the file to write.
         content: the bytes, or a function that writes them to the temporary path that it is given. That is in a folder
-            of its own, as libraries may put files of their own beside it.
+            of its own, as libraries may put files of their own next to it.
         private: for its owner's eyes only.
 
     Raises:
         OSError: the disk is full or the folder cannot be written; the old file is untouched.
     """
-    temporary = beside(path, before=".", after=f".{os.getpid()}.tmp")
+    temporary = sibling(path, before=".", after=f".{os.getpid()}.tmp")
     _remove(temporary)  # of a process that had this number before
     try:
         if isinstance(content, bytes):
@@ -78,12 +78,12 @@ def whole_folder(path: Path, *, private: bool = False) -> Iterator[Path]:
         private: for its owner's eyes only.
 
     Yields:
-        a folder beside it, to be filled, which then takes its name.
+        a folder next to it, to be filled, which then takes its name.
 
     Raises:
         OSError: the disk is full, it cannot be made there, or something came there meanwhile.
     """
-    partial = beside(path, after=f".{os.getpid()}.partial")
+    partial = sibling(path, after=f".{os.getpid()}.partial")
     _remove(partial)  # of a process that had this number before
     try:
         os.mkdir(partial, 0o700 if private else 0o777)

@@ -11,7 +11,7 @@ NumPy may round a logarithm or a tangent differently: the last bits of a number 
 A keystream that can be read at any place: AES-256 in counter mode (NIST SP 800-38A, section 6.5).
 
 Block i is AES-256 of the number i, 16 bytes, most significant first. No two blocks of one key are equal, where random
-ones could be: who sees n blocks can tell the difference with probability below n² / 2^129, 2^-70 for a billion numbers.
+ones could be: who sees n blocks sees the difference with probability below n² / 2^129, 2^-70 for a billion numbers.
 OpenSSL computes it, with the processor's AES instructions where it has them, and without holding Python's lock.
 
 >>> Keystream(bytes(32)).read(0, 16).hex()

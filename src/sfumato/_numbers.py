@@ -1,6 +1,6 @@
 """Numbers of JSON, and those that a search found, which may end in other digits on another machine.
 
->>> alike(0.55871709799, 0.55871709783), alike(0.56, 0.55871709783), alike(None, None)
+>>> is_close(0.55871709799, 0.55871709783), is_close(0.56, 0.55871709783), is_close(None, None)
 (True, False, True)
 """
 
@@ -10,7 +10,7 @@ from typing import Any
 _SEARCHED = 1e-6  # how much of a number may be the rounding of its calibration
 
 
-def alike(now: Any, then: Any, tolerance: float = _SEARCHED) -> bool:
+def is_close(now: Any, then: Any, tolerance: float = _SEARCHED) -> bool:
     """Whether two numbers are the same up to so much of the first, as calibrated ones are, or both are None."""
     if now is None or then is None:
         return now is then
@@ -18,7 +18,7 @@ def alike(now: Any, then: Any, tolerance: float = _SEARCHED) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether this is a finite number of JSON, as a plan.json that nobody changed has it."""
+    """Whether this is a finite number of JSON, as a plan.json that no one changed has it."""
     try:
         return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
     except OverflowError:

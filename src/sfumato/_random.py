@@ -34,7 +34,7 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | `supervised order` | which rows, epoch | the order of an epoch of plain training | `training.supervised` |
 | `mixup` | step | how a batch is mixed with itself | `training.supervised` |
 | `supervised draws` | | seed: what the model draws in plain training | `training.supervised` |
-| `domain classifier` | | seed: the first weights of what tells domains apart | `voting.trained` |
+| `domain classifier` | | seed: the first weights of the domain classifier | `voting.trained` |
 | `smoothness` | | seed: in which directions a student's worst neighbours are sought | `voting.student` |
 | `votes` | user | which of a user's words are counted | `federated.vocabulary` |
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
@@ -50,7 +50,7 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | `tally token` | | the name of a question, for the tally | `voting.run` |
 | `cost of votes` | | the noise on what the answers cost | `voting.run` |
 | `stages` | | which rows are in which stage, by a public seed | `labels.lp_mst` |
-| `made-up numbers` | | what a training is rehearsed on, by a public seed | `labels.rr_on_bins` |
+| `made-up numbers` | | the placeholders of a trial training, by a public seed | `labels.rr_on_bins` |
 | `queries` | | which of the pool is asked about, by a public seed | `voting.public_pool` |
 | `ehr categories` | step | seed: which rows of categories are learned from | `synthesis.training` |
 | `ehr order` | epoch | the order of an epoch of health records | `synthesis.records` |
@@ -112,7 +112,7 @@ def mixed_bits(numbers: np.ndarray, key: int | np.ndarray, stream: int | np.ndar
     Args:
         numbers: integers >= 0, [n].
         key: below 2^64, one or [n].
-        stream: tells draws of one key apart, >= 0, one or [n].
+        stream: separates draws of one key, >= 0, one or [n].
     """
     with np.errstate(over="ignore"):
         x = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15) + np.asarray(key, np.uint64)
@@ -185,7 +185,7 @@ class Stream:
     def words_at(self, places: np.ndarray) -> np.ndarray:
         """The words at these places of the stream, from 0; ascending int64 [n] -> uint64 [n].
 
-        Beside `uint64` and the others, which take words in order from a keystream of their own.
+        Unlike `uint64` and the others, which take words in order from a keystream of their own.
         """
         keystream, found = Keystream(self._subkey(b"places")), np.empty(len(places), np.uint64)
         done = 0
@@ -255,7 +255,7 @@ class RandomSource:
 
     @classmethod
     def from_seed(cls, seed: int) -> "RandomSource":
-        """A key derived from a seed: anyone can repeat the run, so it protects nobody."""
+        """A key derived from a seed: anyone can repeat the run, so it protects no one."""
         return cls(hashlib.sha256(b"sfumato seed %d" % seed).digest(), "seeded")
 
     def stream(self, *labels: str | int) -> Stream:

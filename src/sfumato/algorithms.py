@@ -30,7 +30,7 @@ class Algorithm:
         command: the words of the command, where they are not the plan's name.
         reader: of health records: what reads that which the plan has learned, in the same package. It takes the folder
             of a run or its model's file, and gives something whose `sample` draws records block by block and whose
-            `schema` tells their columns.
+            `schema` lists their columns.
     """
 
     package: str
@@ -114,7 +114,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         title="FedRecon",
         summary="train models of which a part never leaves: ratings, texts, classes of one's own",
         about="Federated Reconstruction: each user rebuilds a part of the model that is their own, and never sends it; "
-        "only the shared part's clipped, noisy mean update leaves. People who never took part are served alike.",
+        "only the shared part's clipped, noisy mean update leaves. People who never took part are served, too.",
         example="sfumato fedrecon --data ml-latest-small --items films.txt --model matrix_factorization "
         "--epsilon 8 --dry-run",
         matters=(*_FEDERATED, "client.local.parameters"),
@@ -146,7 +146,7 @@ ALGORITHMS: dict[str, Algorithm] = {
         records="examples",
         title="SGD",
         summary="train a model that hides every single example (DP-SGD)",
-        about="Train a model of classes, numbers or counts so that no single example can be told from the result "
+        about="Train a model of classes, numbers or counts so that no single example can be inferred from the result "
         "(DP-SGD): each step draws a random batch, clips every example's gradient, and adds noise to the sum.",
         example="sfumato dpsgd --data glyphs --epsilon 3 --delta 1e-5 --epochs 5 --dry-run",
         matters=(

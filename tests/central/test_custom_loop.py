@@ -24,7 +24,7 @@ from sfumato._random import RandomSource
 from sfumato.central.custom_loop.contribution import Witness
 from sfumato.data import examples_from_arrays
 from sfumato.statement.facts import prepared_alone
-from sfumato.statement.sentences import say
+from sfumato.statement.sentences import render
 from sfumato.training import Callback, RunOptions, Stop
 from slow import slow_but
 
@@ -374,7 +374,7 @@ def test_a_copy_of_the_model_may_be_taken_at_any_time():
 
 def test_the_statement_says_once_that_examples_follow_from_no_others():
     statement = usual()[1].statement
-    assert statement.assumptions.count(say(prepared_alone("example"))) == 1
+    assert statement.assumptions.count(render(prepared_alone("example"))) == 1
 
 
 # What a loop remembers of examples is refused; what may be a schedule is in a warning and in the statement.

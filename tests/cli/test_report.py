@@ -25,7 +25,7 @@ def test_the_terminal_says_the_verdict_of_the_page_in_at_most_eight_lines(sfumat
     page = out.read_text()
     assert 3 <= len(lines) <= 8
     assert any(line.startswith("No protection. Stated for one person") and "epsilon" in line for line in lines)
-    (said,) = (line for line in lines if line.startswith("Nobody is protected: the run was seeded"))
+    (said,) = (line for line in lines if line.startswith("No one is protected: the run was seeded"))
     assert said in page
     assert lines[-1].endswith(f"statement.json, {out}")
 

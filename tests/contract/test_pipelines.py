@@ -12,7 +12,7 @@ from contract.pipelines import PIPELINES
 from sfumato._check import InputError
 from sfumato.statement import Statement
 from sfumato.statement.facts import prepared_alone
-from sfumato.statement.sentences import say
+from sfumato.statement.sentences import render
 from slow import slow_but
 
 PRIVATE_FILES = ("checkpoint", "metrics.jsonl", "evaluation.json", "table.parquet")
@@ -121,7 +121,7 @@ def test_it_goes_on_only_as_itself(name, tmp_path):
 def test_records_that_others_changed_before_are_a_condition_of_its_statement_where_there_is_noise(name, whole):
     (file,) = whole(name)[0].rglob("statement.json")
     statement = Statement.load(file)
-    assert statement.assumptions.count(say(prepared_alone(statement.unit))) == (statement.epsilon < float("inf"))
+    assert statement.assumptions.count(render(prepared_alone(statement.unit))) == (statement.epsilon < float("inf"))
 
 
 @pytest.mark.parametrize("name", PIPELINES)

@@ -20,7 +20,7 @@ from sfumato.cli.main import main
 from sfumato.runs import Facts
 from sfumato.statement import make_statement
 from sfumato.statement.facts import prepared_alone
-from sfumato.statement.sentences import say
+from sfumato.statement.sentences import render
 
 # The statement says all that it must, and nothing else leaves.
 
@@ -138,8 +138,8 @@ def test_every_plan_of_the_registry_is_asked():
 def test_records_that_others_changed_before_are_a_condition_of_every_statement(name):
     """Standardised by the private mean, a record moves the sum by more than any bound: no check of a run sees that."""
     statement = fit(name, None, rounds=1).statement
-    assert statement.assumptions.count(say(prepared_alone(statement.unit))) == 1
-    assert "No epsilon" in say(prepared_alone(statement.unit))
+    assert statement.assumptions.count(render(prepared_alone(statement.unit))) == 1
+    assert "No epsilon" in render(prepared_alone(statement.unit))
 
 
 def _units() -> list[str]:
@@ -151,8 +151,8 @@ def test_a_statement_of_any_unit_has_that_condition_and_none_without_noise(unit)
     facts = Facts(unit=unit, adjacency="replace", population=9, delta=1e-3, sampling="all", mechanism="a count")
     events = Laplace(scale=1.0), NonPrivate()
     statement, silent = (make_statement(event, facts, noise_source="os") for event in events)
-    assert statement.assumptions.count(say(prepared_alone(unit))) == 1
-    assert say(prepared_alone(unit)) not in silent.assumptions
+    assert statement.assumptions.count(render(prepared_alone(unit))) == 1
+    assert render(prepared_alone(unit)) not in silent.assumptions
 
 
 # Every algorithm has a command, whose options are its plan's fields and whose promise is what the run then states.

@@ -99,7 +99,7 @@ def recover(attempt: Attempt, undisturbed: dict[str, bytes], where: str) -> None
         if (folder / "statement.json").exists():
             statement = Statement.load(folder / "statement.json")
             said = statement.disclosure["cryptographic_noise"]
-            assert ("holds the key still" in said) == (folder / "checkpoint" / "key").exists(), where
+            assert ("still holds the key" in said) == (folder / "checkpoint" / "key").exists(), where
         work(folder, resume=True, budget=BUDGET)
         assert contents(folder) == undisturbed, where
         assert binding.compare(Ledger.read(ledger), Statement.load(folder / "statement.json"), folder)

@@ -15,7 +15,7 @@ from sfumato.data import UserDataset, from_arrays
 from sfumato.federated import FedAvg, FedEmb, FedRecon
 from sfumato.federated.client import Phase, Reconstruction
 from sfumato.federated.tasks import Personalised, Values
-from sfumato.statement.sentences import say
+from sfumato.statement.sentences import render
 from slow import one_in
 
 ITEMS, FACTORS = 30, 4
@@ -163,7 +163,7 @@ def test_the_cost_is_that_of_a_plan_that_sends_everything():
     fields = {"rounds": 20, "cohort.size": 10, "noise.noise_multiplier": 1.1, "clipping.norm": 0.5}
     events = [kind(**fields, client={"loss": "squared"}).private_sum(1000).event(20) for kind in (FedRecon, FedAvg)]
     assert acc.guarantee(events[0]).epsilon(1e-5) == acc.guarantee(events[1]).epsilon(1e-5)
-    told = say(FedRecon(**fields).assumptions()[-1])
+    told = render(FedRecon(**fields).assumptions()[-1])
     assert "rebuilt from the user's own records" in told
 
 
@@ -177,7 +177,7 @@ def test_private_runs_learn_and_say_what_is_each_users_own():
 
 
 def test_the_statement_says_that_an_adaptive_norm_counts_too():
-    told = [say(FedRecon(clipping=kind).assumptions()[-1]) for kind in ("flat", "adaptive")]
+    told = [render(FedRecon(clipping=kind).assumptions()[-1]) for kind in ("flat", "adaptive")]
     assert [sentence.id for sentence in told] == ["own_parameters", "own_parameters_counted"]
 
 

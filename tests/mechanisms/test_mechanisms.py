@@ -406,7 +406,7 @@ def test_the_noise_that_is_left_beside_another_release_costs_the_rest():
 
 
 def test_noise_on_an_unbounded_sum_is_refused():
-    with pytest.raises(InputError, match=r"scale must be > 0, got 0.0; noise on an unbounded sum protects nobody"):
+    with pytest.raises(InputError, match=r"scale must be > 0, got 0.0; noise on an unbounded sum protects no one"):
         Gaussian(noise_multiplier=1.0).release(
             torch.zeros(3, dtype=torch.float64), scale=0.0, round=0, source=RandomSource.from_seed(0)
         )

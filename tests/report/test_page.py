@@ -246,7 +246,7 @@ def test_an_adapted_clip_norm_is_published_only_where_noise_covers_its_counts(ma
 def test_a_run_without_noise_promises_nothing_in_plain_words(make_run):
     text = read(write_report([make_run(noise=0.0)])).text
     assert "No guarantee for anyone ε = ∞" in text
-    assert "No protection Nobody is protected: epsilon is infinite." in text
+    assert "No protection No one is protected: epsilon is infinite." in text
     assert "Nothing is covered" in text
     assert "Holds for" not in text
     assert "DP-" not in text

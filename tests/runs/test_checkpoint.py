@@ -324,7 +324,7 @@ def cryptographic(folder: Path) -> str:
 def test_the_statement_says_that_the_key_is_deleted_only_when_it_is(stopped, told):
     key = stopped / "checkpoint" / "key"
     assert key.exists()
-    assert "checkpoint/ holds the key still" in cryptographic(stopped)
+    assert "checkpoint/ still holds the key" in cryptographic(stopped)
     assert "deleted when the run ends" not in cryptographic(stopped)
     work(stopped, resume=True)
     assert not key.exists()
@@ -336,7 +336,7 @@ def test_the_key_is_gone_before_any_file_says_so(tmp_path, monkeypatch):
 
     def checked(statement: Statement, path: Path) -> None:
         said = statement.disclosure["cryptographic_noise"]
-        assert ("holds the key still" in said) == (tmp_path / "run" / "checkpoint" / "key").exists()
+        assert ("still holds the key" in said) == (tmp_path / "run" / "checkpoint" / "key").exists()
         save(statement, path)
 
     monkeypatch.setattr(Statement, "save", checked)

@@ -13,7 +13,7 @@ import pytest
 from sfumato._check import InputError
 from sfumato._types import Assumption
 from sfumato.statement import Statement
-from sfumato.statement.sentences import SENTENCES, Said, say
+from sfumato.statement.sentences import SENTENCES, RenderedSentence, render
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src" / "sfumato"
@@ -28,7 +28,7 @@ STATEMENT = Statement(
     sampling="Poisson",
     mechanism="noise",
     noise_source="operating system's CSPRNG",
-    assumptions=(say(Assumption("virtual_clients")), "In my own words."),
+    assumptions=(render(Assumption("virtual_clients")), "In my own words."),
 )
 
 
@@ -84,7 +84,7 @@ def test_sentences_are_short_and_in_plain_words():
 )
 def test_a_wrong_sentence_is_refused_in_one_line(assumption: Assumption, words: str):
     with pytest.raises(InputError, match=words) as refusal:
-        say(assumption)
+        render(assumption)
     assert "\n" not in str(refusal.value)
 
 
@@ -92,7 +92,7 @@ def test_an_author_s_own_words_have_no_id_and_a_sentence_of_the_catalogue_keeps_
     virtual, own = STATEMENT.sentences
     assert (virtual.id, own.id) == ("virtual_clients", "")
     assert Statement.from_json(json.loads(json.dumps(STATEMENT.to_json()))).sentences[0].id == "virtual_clients"
-    assert say("seeded: simulation only").id == "randomness_seeded"
+    assert render("seeded: simulation only").id == "randomness_seeded"
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_statements_follow_the_published_schema():
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     for value in (STATEMENT.to_json(), json.loads(EXAMPLE.read_text("utf-8"))):
         jsonschema.validate(value, SCHEMA, cls=jsonschema.Draft202012Validator)
-        assert isinstance(Statement.from_json(value).sentences[0], Said)
+        assert isinstance(Statement.from_json(value).sentences[0], RenderedSentence)
     assert set(SCHEMA["properties"]) == set(STATEMENT.to_json())
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate({**STATEMENT.to_json(), "color": "red"}, SCHEMA)

@@ -59,14 +59,14 @@ def test_the_text_names_the_unit_the_numbers_and_the_conditions() -> None:
 
 def test_no_privacy_is_said_in_so_many_words() -> None:
     nothing = replace(STATEMENT, epsilon=math.inf).text()
-    assert "Verdict: No protection. Nobody is protected: epsilon is infinite." in nothing
+    assert "Verdict: No protection. No one is protected: epsilon is infinite." in nothing
     assert "Nothing is covered" in nothing
     assert "Epsilon:" not in nothing
 
 
 def test_a_seeded_run_s_text_says_first_that_nobody_is_protected() -> None:
     promise = replace(STATEMENT, noise_source="seeded: simulation only").text().split("\n\n")[0]
-    assert promise.splitlines()[1].startswith("  Verdict: No protection. Nobody is protected: the run was seeded")
+    assert promise.splitlines()[1].startswith("  Verdict: No protection. No one is protected: the run was seeded")
     assert "The next sentence would hold with randomness from the operating system." in promise
     assert promise.count("No protection") == 1
     assert STATEMENT.text().splitlines()[1] == "  Verdict: Moderate protection"

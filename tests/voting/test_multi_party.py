@@ -29,7 +29,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.cli.main import main
 from sfumato.mechanisms.discrete import discrete_gaussian, lattice_variance
-from sfumato.statement.sentences import say
+from sfumato.statement.sentences import render
 from sfumato.voting.multi_party import messages
 from sfumato.voting.multi_party import messages as frames
 from sfumato.voting.multi_party.engine import compared_bits, share_variance
@@ -224,7 +224,7 @@ def test_the_same_token_gives_the_same_answers_without_asking_for_ballots(tally)
 
 
 def test_a_seeded_tally_says_what_it_rests_on(tally):
-    told = " ".join(map(say, tally.assumptions()))
+    told = " ".join(map(render, tally.assumptions()))
     assert tally.seeded  # and so does the statement of a vote that it counts
     assert "1.5 times the variance" in told
     assert "within range" in told

@@ -866,7 +866,7 @@ def _describe_examples(
         parts.append(f"{len(validation):,} to watch")
     parts.append("none to test on" if test is None else f"{len(test):,} never trained on, to test on")
     say(f"data: {'; '.join(parts)}")
-    from sfumato.statement.sentences import say as sentence
+    from sfumato.statement.sentences import render as sentence
 
     for line in train.assumptions:
         say(f"data: assumed: {sentence(line)}")

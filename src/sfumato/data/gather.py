@@ -36,7 +36,7 @@ import numpy as np
 import pyarrow as pa
 
 from sfumato._check import InputError, one_of
-from sfumato._files import beside
+from sfumato._files import sibling
 from sfumato._types import Assumption, stated_to_json
 from sfumato.data.columns import Texts, Tokenize, assumptions, labels_of, numbers, refuse_stray_text, users_of
 from sfumato.data.domain import NAMES
@@ -775,7 +775,7 @@ def _users(
         shape, dtype = first[0].shape[1:], first[0].dtype
         options = {"shape": list(shape), **records.options}
         if classes.names is None or (np.diff(owner) < 0).any() or not isinstance(stages[0], Pictures):
-            spool = beside(path, after=".rows")
+            spool = sibling(path, after=".rows")
             kept = [Column("kept", (), np.dtype(np.uint8)), Column(INPUTS, shape, dtype)]
             writer = StoreWriter(spool, kept, users=False, class_names=False, options=options, private=private)
             return _Spool(writer, stages, facts, records.told, order=order)
@@ -884,7 +884,7 @@ def examples_of_records(
         kept = [Column("kept", (), np.dtype(np.uint8))]
         kept += [Column(f"{INPUTS}_{place}", row.shape[1:], row.dtype) for place, row in enumerate(first)]
         options = {"shapes": [list(row.shape[1:]) for row in first], **records.options}
-        spool = beside(path, after=".rows")
+        spool = sibling(path, after=".rows")
         writer = StoreWriter(spool, kept, users=False, class_names=False, options=options, private=private)
         values = () if found is None and targets is None else (targets if found is None else found.values)
         return _Spool(writer, stages, _digest((), order[:0], np.asarray(values), ()), records.told, order=order)

@@ -8,7 +8,7 @@ sizes, shares that were clipped and seconds were computed without noise: they ar
 names that begin with "private/", and are outside of the guarantee, as the statement of that run then says. So is what
 was measured, unless the data to measure on are public.
 
-How long a round took tells how many took part. So the times of the numbers are that of the start where a format lets
+How long a round took reveals how many took part. So the times of the numbers are that of the start where a format lets
 us choose; who can watch them arrive sees more.
 
 >>> row = {"round": 3, "epsilon": 0.5, "clip_norm": None, "learning_rate": [0.1, 0.2], "not_private": {"loss": 2.0}}
@@ -224,7 +224,7 @@ class WandB(Log):
     """Numbers, configuration and the statement in a run of Weights & Biases.
 
     Nothing is sent but what is logged: not the terminal's output, which shows losses, nor code, command line or the
-    load of the machine. The service itself notes when each row arrives, which tells how long a round took.
+    load of the machine. The service itself notes when each row arrives, which reveals how long a round took.
 
     Args:
         project: its name, or ENTITY/PROJECT.

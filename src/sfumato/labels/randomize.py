@@ -67,7 +67,7 @@ import pyarrow as pa
 import torch
 
 from sfumato._check import InputError
-from sfumato._files import beside, read_json, whole_folder, write_atomic, write_json
+from sfumato._files import read_json, sibling, whole_folder, write_atomic, write_json
 from sfumato._random import RandomSource
 from sfumato.accounting import Event, compose, event_from_json, guarantee
 from sfumato.labels.files import Cells, LabelFile, open_label_file, refuse_other_format
@@ -481,7 +481,7 @@ def randomize_table(
 
 def run_folder(out: Path) -> Path:
     """Where ledger, statement and plan of a table are."""
-    return beside(out, after=".run")
+    return sibling(out, after=".run")
 
 
 def _epsilon(cost: Event) -> float:

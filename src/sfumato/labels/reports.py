@@ -25,6 +25,7 @@ from sfumato.accounting import Event
 from sfumato.labels.response import LabelResponse
 from sfumato.runs import Run
 from sfumato.statement import Facts
+from sfumato.statement.sentences import render
 
 PHASE = "labels"
 """The name of the release, in a run and in its ledger."""
@@ -32,12 +33,11 @@ PHASE = "labels"
 
 _ROWS = 1 << 20  # labels whose words are in memory at once
 _RELEASED = "The randomised labels, the ledger and the plan"
-_DISCLOSURE = {
-    "trust_model": "Whoever randomises the labels sees them. Who trains on what was released need not be trusted.",
-    "contribution": "One report of its own; labels influence other rows only through a prior that was counted.",
-    "sampling_as_run": "Yes: every label is randomised exactly once.",
-    "floating_point": "Yes: reports are decided by thresholds on whole random numbers, whose exact ratio never exceeds "
-    "e^epsilon; a counted prior has noise that is sampled exactly.",
+_DISCLOSURE: dict[str, str] = {
+    "trust_model": render(Assumption("trust_randomiser")),
+    "contribution": render(Assumption("contribution_report")),
+    "sampling_as_run": render(Assumption("every_label_once")),
+    "floating_point": render(Assumption("exact_reports")),
 }
 
 
@@ -130,7 +130,9 @@ def label_facts(
         recorded: whether earlier releases were looked for in a record.
         earlier: how many were found and are in the ledger.
     """
-    counted = {} if not earlier else {"other_releases": f"{earlier} earlier ones of the same labels are counted here."}
+    counted = (
+        {} if not earlier else {"other_releases": render(Assumption("other_releases_counted", {"count": earlier}))}
+    )
     released = "The model, the randomised labels, the ledger and the plan" if trained else _RELEASED
     return Facts(
         unit="label",
@@ -149,7 +151,7 @@ def label_facts(
         disclosure={
             **_DISCLOSURE,
             **counted,
-            "released": f"{released}; all are covered. Inputs are published as they are.",
+            "released": render(Assumption("released_reports", {"files": released})),
         },
         covered=Assumption("covers_labels_and_model" if trained else "covers_labels"),
         rounding=Assumption("rounding_labels"),

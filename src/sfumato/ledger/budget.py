@@ -202,7 +202,7 @@ class Budget:
 
 
 _MOST = 10**9  # `remaining` looks no further
-_RECENT = 16  # steps that tell what the next ones will be like
+_RECENT = 16  # steps from which the next ones are predicted
 
 
 class Meter(Protocol):
@@ -212,7 +212,7 @@ class Meter(Protocol):
         """Pass if the budget allows this release after everything so far; it is not counted yet.
 
         Raises:
-            BudgetExceeded: the budget does not allow it, or no accountant can tell.
+            BudgetExceeded: the budget does not allow it, or no accountant knows the cost.
         """
         ...
 
@@ -310,7 +310,7 @@ class PlanMeter:
         """Pass if the budget allows this release after everything so far; it is not counted yet.
 
         Raises:
-            BudgetExceeded: the budget does not allow it, or no accountant can tell.
+            BudgetExceeded: the budget does not allow it, or no accountant knows the cost.
         """
         added = dict(terms(step))
         counts, safe = self._counts, self._safe
@@ -361,7 +361,7 @@ class PlanMeter:
         return {}
 
     def _more_by_renyi(self, added: dict[Event, int], mix: dict[Event, int]) -> dict[Event, int] | None:
-        """The same by Renyi accounting; None also where it cannot tell."""
+        """The same by Renyi accounting; None also where it has no answer."""
         first = self._vector(added)
         if first is None or not self._fits_by_renyi(first):
             return None
@@ -422,7 +422,7 @@ def _times(counts: Mapping[Event, int], times: int) -> dict[Event, int]:
 
 
 def _close(value: float, limit: float) -> str:
-    """Enough digits to tell a number from the limit."""
+    """Enough digits to distinguish a number from the limit."""
     short = f"{value:.6g}"
     return short if short != f"{limit:.6g}" or value == limit else f"{value:.12g}"
 

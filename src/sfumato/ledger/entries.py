@@ -63,7 +63,7 @@ def entries(
     Args:
         path: the ledger.
         tear: takes the last line where a crash tore it; such a line is refused without it.
-        show: is told now and then how many bytes of how many are read.
+        show: is called now and then with the bytes read so far and in all.
 
     Raises:
         InputError: there is no such file, or a line is not the next one; names the first.

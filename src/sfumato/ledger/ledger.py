@@ -5,7 +5,7 @@ its cost. Each line carries the hash of the line before it; a changed, removed o
 chain and is named. A last line that a crash tore is dropped on opening. The bytes depend on what was recorded
 and on nothing else (no clock, no host), so two equal runs write equal files.
 
-A ledger may have a budget. It stands in the file, so that whoever opens it later is held to it, and a release that
+A ledger may have a budget. It stands in the file, so that it holds for every later writer, and a release that
 would exceed it is refused before anything is written.
 
 >>> import tempfile, pathlib
@@ -60,7 +60,7 @@ from types import TracebackType
 from typing import Any, BinaryIO
 
 from sfumato._check import InputError, whole
-from sfumato._files import beside, sync_folder, write_atomic, write_whole
+from sfumato._files import sibling, sync_folder, write_atomic, write_whole
 from sfumato.accounting.events import Event, compose, event_from_json, terms
 from sfumato.ledger import entries
 from sfumato.ledger import entries as chain
@@ -98,7 +98,7 @@ class Totals:
         entries: lines of the ledger.
         releases: those of them that record an event.
         head: hash of the last entry; 64 zeros for none.
-        run: identity of whoever wrote the last entry; None for an anonymous writer.
+        run: identity of the writer of the last entry; None for an anonymous writer.
         budget: the budget in force, or None.
         budget_entry: index of the entry that set it, -1 for none.
         last: the last release's entry, {} for none.
@@ -206,7 +206,7 @@ class Totals:
 #
 # The statement holds the number of entries that it was made of and the hash of the last one. The entry behind them, the
 # seal, holds the statement's digest, and those of the files that were released with it. Guarantees that a difference
-# between the two is found and told. It cannot show that somebody has written both anew: keep the head elsewhere for
+# between the two is found and reported. It cannot show that someone has written both anew: keep the head elsewhere for
 # that. Answers that the author of a run gave (`Statement.answer`) are no part of the digest.
 
 
@@ -221,7 +221,7 @@ def digests(files: Iterable[Path]) -> dict[str, str]:
 
 
 def compare(totals: Totals, statement: Statement, folder: Path) -> bool:
-    """Hold a statement against the ledger beside it, both ways, and the files that were released with them.
+    """Hold a statement against the ledger next to it, both ways, and the files that were released with them.
 
     Args:
         totals: what the ledger adds up to.
@@ -283,7 +283,7 @@ class _Source:
 
     @property
     def name(self) -> str:
-        """Enough of the path to know the file by; the rest of it is nobody's business."""
+        """Enough of the path to know the file by; the rest of it is not published."""
         return "/".join(self.path.parts[-2:]).lstrip("/")
 
 
@@ -313,7 +313,7 @@ def merge(
         what the new ledger adds up to.
 
     Raises:
-        InputError: a ledger is damaged, `out` exists, the ledgers have nothing in common, or it cannot be told
+        InputError: a ledger is damaged, `out` exists, the ledgers have nothing in common, or it cannot be known
             whether equal entries are one release.
     """
     listed = isinstance(paths, Iterable) and not isinstance(paths, str | Path)
@@ -327,7 +327,7 @@ def merge(
         raise InputError(f"{out} exists already; choose another path for the merged ledger")
     sources = [_read(path) for path in files]
     _refuse_doubt(sources, same_run=same_run, unrelated=unrelated)
-    keys = [_keys(source, i, apart=unrelated and not same_run) for i, source in enumerate(sources)]
+    keys = [_keys(source, i, separate=unrelated and not same_run) for i, source in enumerate(sources)]
     if not unrelated:
         _refuse_strangers(sources, keys)
     kept = _without_beginnings(sources, keys)
@@ -373,9 +373,9 @@ def _id(path: Path, entry: dict[str, Any]) -> bytes:
         ) from None
 
 
-def _keys(source: _Source, number: int, *, apart: bool) -> list[_Key]:
-    """What tells each release of a ledger from all others; `apart` keeps anonymous ones in different files apart."""
-    return [(id, occurrence, number if anonymous and apart else -1) for id, occurrence, anonymous in source.releases]
+def _keys(source: _Source, number: int, *, separate: bool) -> list[_Key]:
+    """What identifies each release of a ledger; `separate` keeps anonymous ones of different files distinct."""
+    return [(id, occurrence, number if anonymous and separate else -1) for id, occurrence, anonymous in source.releases]
 
 
 def _refuse_doubt(sources: list[_Source], *, same_run: bool, unrelated: bool) -> None:
@@ -510,8 +510,8 @@ class Ledger:
             path: the file.
             budget: what all releases together may cost. Written into a ledger that has none or a looser one; without
                 it, the budget in the file holds.
-            identity: tells this writer's releases from those of another writer with the same settings, so that
-                ledgers can be merged. A promise: whoever opens with the same identity and appends the same entry
+            identity: distinguishes this writer's releases from those of another writer with the same settings, so that
+                ledgers can be merged. A promise: a writer that opens with the same identity and appends the same entry
                 after the same entries, repeats the same release, noise included. Take `secrets.token_hex(16)` for a
                 writer that repeats nothing. It is public, and is written with the first entry.
             at_least: entries that it must have, from a checkpoint.
@@ -543,7 +543,7 @@ class Ledger:
         Args:
             path: the file. It is read line by line, whatever its size.
             torn: leave out a last line that a crash tore, instead of refusing it.
-            show: is told now and then how many bytes of how many are read.
+            show: is called now and then with the bytes read so far and in all.
 
         Raises:
             InputError: names the first line that is torn, changed, out of place or unknown to this version.
@@ -614,7 +614,7 @@ class Ledger:
 
     @property
     def writer(self) -> str | None:
-        """Identity of whoever wrote the last entry, or None."""
+        """Identity of the writer of the last entry, or None."""
         return self._totals.run
 
     @property
@@ -650,7 +650,7 @@ class Ledger:
 
         Args:
             budget: what all releases together may cost, those so far included.
-            reason: one public sentence that whoever reads the ledger will see.
+            reason: one public sentence that readers of the ledger will see.
 
         Raises:
             InputError: there is no reason given, or another process writes to the file.
@@ -701,7 +701,7 @@ class Ledger:
 
         Args:
             entries: how many to keep.
-            head: hash of the last of them; without it, nobody can tell whether this is the ledger that is meant.
+            head: hash of the last of them; without it, nothing shows whether this is the ledger that is meant.
 
         Raises:
             InputError: the ledger is shorter than that, or another one; nothing was changed.
@@ -742,7 +742,7 @@ class Ledger:
 
     def _write(self, fields: dict[str, Any], event: Event | None = None) -> None:
         """Put one entry at the end."""
-        if self.identity != self._totals.run and "statement" not in fields:  # which is nobody's release
+        if self.identity != self._totals.run and "statement" not in fields:  # which is no release
             fields = {**fields, "run": self.identity}
         entry = chain.seal(fields, index=len(self), previous=self.head)
         line = chain.line(entry)
@@ -760,14 +760,14 @@ class Ledger:
         self._seen = self._state()
 
     def _state(self) -> tuple[int, ...]:
-        """What tells the open file from another one, and from itself after a change."""
+        """What distinguishes the open file from another one, and from itself after a change."""
         return _state(os.fstat(self._file.fileno()))
 
     def _refuse_changes(self) -> None:
         """Stop where the file is not the one that this process left.
 
         Raises:
-            InputError: it was deleted, replaced or changed. What only this process still has is written beside it.
+            InputError: it was deleted, replaced or changed. What only this process still has is written next to it.
         """
         there: tuple[int, ...] | None = None
         with contextlib.suppress(FileNotFoundError):
@@ -786,10 +786,10 @@ class Ledger:
         raise InputError(f"{self.path} was {done} while it was written to; {self._keep_aside()}")
 
     def _keep_aside(self) -> str:
-        """Write what the open file holds beside the path that it has lost; says where it is."""
+        """Write what the open file holds next to the path that it has lost; return where it is."""
         if os.fstat(self._file.fileno()).st_nlink:
             return "put the file of this run back"
-        kept = beside(self.path, after=".kept")
+        kept = sibling(self.path, after=".kept")
         try:
             write_atomic(kept, os.pread(self._file.fileno(), self._size, 0))
         except OSError as error:

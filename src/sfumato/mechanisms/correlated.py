@@ -4,12 +4,12 @@ What a round adds, later rounds partly take back, so that sums over many rounds 
 is row t of C⁻¹z with z ~ N(0, (z·C)²), for a strategy C; all rounds together are a post-processing of one Gaussian
 release C x + z (Denisov et al. 2022). Rows are added to the sums as they are, so any server optimiser can follow.
 
-Unit: whoever contributes at most `scale` in a round, in rounds that the sampler limits in number and distance. The
+Unit: one that contributes at most `scale` in a round, in rounds that the sampler limits in number and distance. The
 sensitivity is that of C for *these* limits, and the sampler enforces them; one that does not is refused. Neighbours
 differ by zeroing one unit, as one unit more would move the others to other rounds. With cyclic Poisson sampling and at
 most as many bands as parts, sampling amplifies and one unit may come or go.
 
-The denominator is the planned one, whoever comes. An empty cohort releases its noise. Besides the sums nothing is
+The denominator is the planned one in every round. An empty cohort releases its noise. Besides the sums nothing is
 released. The clip norm must stay the same in all rounds, as they share noise.
 
 A kind of noise is one class: which strategy it has for given limits, and how a row follows from the round's fresh noise
@@ -159,7 +159,7 @@ class Correlated(Mechanism, Generic[S]):
                 f"round {round + 1} lies beyond the {self.rounds} that the noise was made and accounted for; plan a "
                 "new run with more rounds"
             )
-        _check.positive(scale=scale, remedy="noise on an unbounded sum protects nobody")
+        _check.positive(scale=scale, remedy="noise on an unbounded sum protects no one")
         flat = total.view(-1)
         run = (source.key, len(flat), flat.device, flat.dtype)
         if run not in self._running:

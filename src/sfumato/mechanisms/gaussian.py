@@ -43,7 +43,7 @@ class Mechanism(ABC):
 
     Attributes:
         noise_multiplier: z, std of the noise divided by the norm that one contribution adds at most, >= 0; 0 adds
-            nothing and protects nobody, None until it is calibrated.
+            nothing and protects no one, None until it is calibrated.
     """
 
     noise_multiplier: float | None = None
@@ -164,7 +164,7 @@ class Gaussian(Mechanism):
     def release(self, total: Tensor, *, scale: float, round: int, source: RandomSource) -> Tensor:
         """The noisy sum; `total` (float [size], contiguous) is overwritten."""
         if self.multiplier > 0:
-            _check.positive(scale=scale, remedy="noise on an unbounded sum protects nobody")
+            _check.positive(scale=scale, remedy="noise on an unbounded sum protects no one")
             import torch
 
             std, threads = self.noise_std(scale), torch.get_num_threads()

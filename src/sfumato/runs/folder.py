@@ -41,7 +41,7 @@ from sfumato._files import (
     write_atomic,
     write_json,
 )
-from sfumato._numbers import alike
+from sfumato._numbers import is_close
 from sfumato._parts import flat
 from sfumato.runs import checkpoint
 
@@ -60,7 +60,7 @@ def as_begun(plan: _Plan, recorded: Mapping[str, Any], *fields: str) -> _Plan:
         the plan itself where one differs by more: `RunFolder.refuse_another` tells of it.
     """
     begun = {name: recorded.get(name) for name in fields}
-    if not all(alike(getattr(plan, name), begun[name]) for name in fields):
+    if not all(is_close(getattr(plan, name), begun[name]) for name in fields):
         return plan
     return dataclasses.replace(plan, **begun)
 

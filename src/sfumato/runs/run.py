@@ -453,7 +453,7 @@ class Run:
                 facts,
                 noise_source="seeded" if facts.seeded else self.source.kind,
                 ledger=None if ledger is None else {"entries": len(ledger), "head": ledger.head},
-                key_kept=self.folder is not None and not complete,
+                key_on_disk=self.folder is not None and not complete,
             )
             if self.folder is not None and ledger is not None:
                 with self._writing():

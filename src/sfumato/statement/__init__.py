@@ -6,7 +6,7 @@ from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
     from sfumato.statement.facts import Alternative, Facts, make_statement
-    from sfumato.statement.sentences import SENTENCES, say
+    from sfumato.statement.sentences import SENTENCES, render
     from sfumato.statement.statement import NOT_STATED, QUESTIONS, Statement, brief
     from sfumato.statement.verdict import Verdict, default_delta
 
@@ -21,6 +21,6 @@ __all__ = [
     "brief",
     "default_delta",
     "make_statement",
-    "say",
+    "render",
 ]
 __getattr__, __dir__ = lazily(__name__)

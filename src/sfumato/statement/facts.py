@@ -1,6 +1,6 @@
 """From a run to its statement: what was promised to whom, under which assumptions.
 
-What whoever runs tells a run at its end, so that the statement can be written.
+What a run knows at its end, so that the statement can be written.
 """
 
 from collections.abc import Mapping
@@ -9,8 +9,8 @@ from typing import Any, Literal
 
 from sfumato._types import Adjacency, Assumption, Unit
 from sfumato.accounting import Event, NonPrivate, guarantee, terms
-from sfumato.statement.sentences import say
-from sfumato.statement.statement import NOT_STATED, Statement
+from sfumato.statement.sentences import render
+from sfumato.statement.statement import Statement
 from sfumato.statement.verdict import FPR
 
 
@@ -54,7 +54,7 @@ class Facts:
         alternatives: the run under other conventions.
         seeded: somebody else's noise in this run can be repeated, which is for simulation only.
         released: alternatives that the run released itself, as a statement holds them.
-        disclosure: answers to the questions of `sfumato.statement.QUESTIONS` that follow from what ran, beside
+        disclosure: answers to the questions of `sfumato.statement.QUESTIONS` that follow from what ran, besides
             those of every run.
     """
 
@@ -74,29 +74,20 @@ class Facts:
     disclosure: dict[str, str] = field(default_factory=dict)
 
 
-KEY_DELETED = "Yes: AES-256 under a key from the operating system, deleted when the run ends."
+KEY_DELETED = render(Assumption("key_deleted"))
 """The answer to "cryptographic_noise" of a run that has ended, or of a plan that will run to its end."""
 
 
-KEY_CLOSED = (
-    "Yes: AES-256 under a key from the operating system. The run was stopped before its end and then closed, which "
-    "deleted the key."
-)
+KEY_CLOSED = render(Assumption("key_closed"))
 """The answer to "cryptographic_noise" of a run that was closed before its end."""
 
 
-NO_LEDGER = "Nothing: the run was kept in memory, without a ledger. That the code ran as it stands has to be believed."
+NO_LEDGER = render(Assumption("verified_by_nothing"))
 """The answer to "verification" of a run without a folder."""
 
 
-_KEY_KEPT = (
-    "Yes: AES-256 under a key from the operating system. The run was stopped and can go on, so checkpoint/ holds the "
-    "key still, and who has it can take the noise away; sfumato close deletes it."
-)
-
-
 def make_statement(
-    event: Event, facts: Facts, *, noise_source: str, ledger: Mapping[str, Any] | None = None, key_kept: bool = False
+    event: Event, facts: Facts, *, noise_source: str, ledger: Mapping[str, Any] | None = None, key_on_disk: bool = False
 ) -> Statement:
     """The statement of everything that was released.
 
@@ -105,7 +96,7 @@ def make_statement(
         facts: what cannot be read off the ledger.
         noise_source: "os" or "seeded".
         ledger: its entries and its head; None without one.
-        key_kept: the run was stopped, and its key is still there.
+        key_on_disk: the run was stopped, and its key is still there.
     """
     cost = guarantee(event, adjacency=facts.adjacency)
     lower, upper = cost.epsilon_interval(facts.delta)
@@ -119,20 +110,20 @@ def make_statement(
         rho=cost.rho(),
         sampling=facts.sampling,
         mechanism=facts.mechanism,
-        noise_source=say(Assumption("randomness_os" if noise_source == "os" else "randomness_seeded")),
-        assumptions=tuple(map(say, _assumptions(facts, noise_source) if private else _NO_GUARANTEE)),
+        noise_source=render(Assumption("randomness_os" if noise_source == "os" else "randomness_seeded")),
+        assumptions=tuple(map(render, _assumptions(facts, noise_source) if private else _NO_GUARANTEE)),
         population=facts.population,
         alternatives=(*_alternatives(event, facts), *map(dict, facts.released)) if private else (),
-        disclosure=_disclosure(facts, noise_source, key_kept=key_kept) if private else _NOT_COVERED,
+        disclosure=_disclosure(facts, noise_source, key_on_disk=key_on_disk) if private else _NOT_COVERED,
         tpr_at_1_percent_fpr=float(cost.tpr(FPR)),
         ledger=ledger,
     )
 
 
 _NO_GUARANTEE = (Assumption("no_noise"),)
-_NOT_COVERED = {
-    "released": "The model, the ledger and the plan; nothing is covered, as no noise was added.",
-    "verification": "That no guarantee is claimed.",
+_NOT_COVERED: dict[str, str] = {
+    "released": render(Assumption("released_without_noise")),
+    "verification": render(Assumption("verified_no_claim")),
 }
 
 
@@ -168,44 +159,35 @@ def prepared_alone(unit: Unit) -> Assumption:
 
 def _several(unit: Unit) -> str:
     several = "appears under several users" if unit == "user" else f"is behind several {_word(unit, several=True)}"
-    return f"{say(_person(unit))} Whether anybody {several} is {NOT_STATED}."
+    return render(Assumption("several_units", {"person": str(render(_person(unit))), "several": several}))
 
 
 def _word(unit: Unit, *, several: bool = False) -> str:
-    """A unit as people say it."""
+    """A unit in words."""
     word = unit.replace("_", " ")
     return word if not several else "identities" if unit == "identity" else f"{word}s"
 
 
-def _disclosure(facts: Facts, noise_source: str, *, key_kept: bool) -> dict[str, str]:
+def _disclosure(facts: Facts, noise_source: str, *, key_on_disk: bool) -> dict[str, str]:
     """Answers that follow from what ran; what only the author of the run knows is left open."""
-    return {
-        "trust_model": "Whoever runs the training sees the records, or each client's contribution, and is trusted: "
-        "noise is added to the sum, in one place.",
-        "released": "The model after every round, the ledger and the plan; all three are covered. Metrics, evaluations "
-        "on private data and the folder checkpoint/ are not, and are marked as not private.",
-        "several_units": _several(facts.unit),
-        "hyperparameter_tuning": "One run is counted. Whether settings were chosen by other runs on the same records "
-        f"is {NOT_STATED}.",
-        "evaluation": "What was measured on the training, validation or test records has no noise and is not covered; "
-        f"whether it served to choose what is released is {NOT_STATED}.",
-        "other_releases": f"None is counted here; whether there are others is {NOT_STATED}.",
-        "cryptographic_noise": (_KEY_KEPT if key_kept else KEY_DELETED)
-        if noise_source == "os"
-        else "No: seeded, for simulation only. Whoever knows the seed can take the noise away.",
-        "floating_point": "No: sums and noise are rounded to floating-point numbers, and attacks on their last bits "
-        "(Mironov 2012) are not ruled out.",
-        "verification": "ledger.jsonl holds every release in a chain of hashes that ends with the digests of the "
-        "statement, the plan and the model; sfumato ledger verify checks it and sfumato ledger show accounts it anew. "
-        "The answers to these questions can be added to later and are not under the statement's digest, and that the "
-        "code ran as it stands has to be believed.",
-        **facts.disclosure,
+    key = "key_seeded" if noise_source != "os" else "key_on_disk" if key_on_disk else "key_deleted"
+    usual = {
+        "trust_model": "trust_operator",
+        "released": "released_model",
+        "hyperparameter_tuning": "tuning_not_stated",
+        "evaluation": "evaluation_not_covered",
+        "other_releases": "other_releases_not_stated",
+        "cryptographic_noise": key,
+        "floating_point": "rounded_sums",
+        "verification": "verified_by_ledger",
     }
+    answers = {question: render(Assumption(id)) for question, id in usual.items()}
+    return {**answers, "several_units": _several(facts.unit), **facts.disclosure}
 
 
 def _alternatives(event: Event, facts: Facts) -> list[dict[str, Any]]:
     """The same run under other conventions; each with its own numbers. One that knows of fewer releases than there are,
-    as a loop does of what came before it, tells of another run and is left out."""
+    as a loop does of what came before it, belongs to another run and is left out."""
     rows = []
     for other in facts.alternatives:
         if other.event is not None and not other.whole and _releases(other.event) < _releases(event):

@@ -4,9 +4,9 @@ Guarantees that code, documents and translations mean the same sentence by the s
 values only: counts and names that may be published, never a figure of private records. What the author of a run adds
 in own words has no id.
 
->>> say(Assumption("stopped_all_counted", {"rounds": 3, "planned": 5}))
+>>> render(Assumption("stopped_all_counted", {"rounds": 3, "planned": 5}))
 'The run was stopped after 3 of 5 rounds. The cost is that of all planned rounds.'
->>> say(Assumption("stopped_all_counted", {"rounds": 3}))
+>>> render(Assumption("stopped_all_counted", {"rounds": 3}))
 Traceback (most recent call last):
 ...
 sfumato._check.InputError: the sentence 'stopped_all_counted' needs a value for planned; give it
@@ -20,7 +20,7 @@ from typing import Any, Literal
 from sfumato._check import InputError
 from sfumato._types import Assumption
 
-BlockName = Literal["guarantee", "mechanism", "assumptions", "not_covered"]
+BlockName = Literal["guarantee", "mechanism", "assumptions", "not_covered", "answers"]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Sentence:
 
     Attributes:
         id: its name in files and documents; it stays when the text is improved.
-        block: the part of the statement that it stands in.
+        block: the part of the statement that it stands in; "answers" are those to `sfumato.statement.QUESTIONS`.
         text: with `{placeholders}` for public values, as `str.format` fills them.
         usual: of a condition that almost every run has: a few words that name it; "" for one to read in full.
     """
@@ -71,6 +71,21 @@ _ALL = (
         "seeded_run",
         "guarantee",
         "Seeded: simulation only. Anyone who knows the seed can take the noise away, so no one is protected.",
+    ),
+    Sentence(
+        "void_infinite",
+        "guarantee",
+        "No one is protected: epsilon is infinite. Treat what was released as if it were the data themselves.",
+    ),
+    Sentence(
+        "void_ledger",
+        "guarantee",
+        "Do not rely on this statement: its ledger costs epsilon {epsilon} at the same delta, more than it states.",
+    ),
+    Sentence(
+        "void_seeded",
+        "guarantee",
+        "No one is protected: the run was seeded. Anyone who knows the seed can take the noise away.",
     ),
     Sentence(
         "delta_too_large",
@@ -580,12 +595,144 @@ _ALL = (
         "assumptions",
         "The run was stopped before its end. That was decided without looking at anything private.",
     ),
+    # answers to the questions of a disclosure, by the question
+    Sentence(
+        "trust_operator",
+        "answers",
+        "The operator of the training sees the records, or each client's contribution, and is trusted. Noise is added "
+        "to the sum, in one place.",
+    ),
+    Sentence(
+        "trust_randomiser",
+        "answers",
+        "The party that randomises the labels sees them. Those who train on what was released need not be trusted.",
+    ),
+    Sentence(
+        "released_model",
+        "answers",
+        "The model after every round, the ledger and the plan; all three are covered. Metrics, evaluations on private "
+        "data and the folder checkpoint/ are not, and are marked as not private.",
+    ),
+    Sentence(
+        "released_without_noise",
+        "answers",
+        "The model, the ledger and the plan. Nothing is covered, as no noise was added.",
+    ),
+    Sentence(
+        "released_answers",
+        "answers",
+        "The answers, which queries were asked, the student, the ledger and the plan; all of them are covered. The "
+        "agents' models and ballots, and what was measured on private data, are not released.",
+    ),
+    Sentence("released_reports", "answers", "{files}; all are covered. Inputs are published as they are."),
+    Sentence(
+        "several_units", "answers", "{person} Whether a person {several} is not stated by the author of this run."
+    ),
+    Sentence(
+        "contribution_bounded",
+        "answers",
+        "Each contribution is {bound} in every round that draws the unit. It counts as zero if it is not finite.",
+    ),
+    Sentence(
+        "contribution_synthesizer",
+        "answers",
+        "Each {unit}'s counts are cut to a norm once. Each gradient is cut in every round that draws the {unit}, and "
+        "counts as zero if it is not finite.",
+    ),
+    Sentence(
+        "contribution_report",
+        "answers",
+        "One report of its own. Labels influence other rows only through a prior that was counted.",
+    ),
+    Sentence(
+        "contribution_ballot",
+        "answers",
+        "Each agent has one ballot for each query. Its weight is bounded where it is made, and again where it is "
+        "counted.",
+    ),
+    Sentence(
+        "sampler_as_run",
+        "answers",
+        "Yes: the sampler that ran is the object that the cost was derived from.",
+    ),
+    Sentence(
+        "samplers_as_run",
+        "answers",
+        "Yes: the samplers that ran are the objects that the cost was derived from.",
+    ),
+    Sentence("every_label_once", "answers", "Yes: every label is randomised exactly once."),
+    Sentence("no_sampling", "answers", "Yes: there is no sampling."),
+    Sentence(
+        "tuning_not_stated",
+        "answers",
+        "One run is counted. Whether settings were chosen by other runs on the same records is not stated by the "
+        "author of this run.",
+    ),
+    Sentence(
+        "evaluation_not_covered",
+        "answers",
+        "What was measured on the training, validation or test records has no noise and is not covered. Whether it "
+        "served to choose what is released is not stated by the author of this run.",
+    ),
+    Sentence(
+        "other_releases_not_stated",
+        "answers",
+        "None is counted here. Whether there are others is not stated by the author of this run.",
+    ),
+    Sentence("other_releases_counted", "answers", "{count} earlier ones of the same labels are counted here."),
+    Sentence(
+        "key_deleted", "answers", "Yes: AES-256 under a key from the operating system, deleted when the run ends."
+    ),
+    Sentence(
+        "key_closed",
+        "answers",
+        "Yes: AES-256 under a key from the operating system. The run was stopped before its end and then closed, which "
+        "deleted the key.",
+    ),
+    Sentence(
+        "key_on_disk",
+        "answers",
+        "Yes: AES-256 under a key from the operating system. The run was stopped and can be resumed, so checkpoint/ "
+        "still holds the key. Anyone who has it can take the noise away; sfumato close deletes it.",
+    ),
+    Sentence(
+        "key_seeded",
+        "answers",
+        "No: seeded, for simulation only. Anyone who knows the seed can take the noise away.",
+    ),
+    Sentence(
+        "rounded_sums",
+        "answers",
+        "No: sums and noise are rounded to floating-point numbers. Attacks on their last bits (Mironov 2012) are not "
+        "ruled out.",
+    ),
+    Sentence(
+        "exact_reports",
+        "answers",
+        "Yes: reports are decided by thresholds on whole random numbers, whose exact ratio never exceeds e^epsilon. A "
+        "counted prior has noise that is sampled exactly.",
+    ),
+    Sentence("exact_votes", "answers", "Yes: votes and noise are whole numbers, and the noise is sampled exactly."),
+    Sentence(
+        "verified_by_ledger",
+        "answers",
+        "ledger.jsonl holds every release in a chain of hashes that ends with the digests of the statement, the plan "
+        "and the model. sfumato ledger verify checks it, and sfumato ledger show accounts it anew. The answers to "
+        "these questions can be added to later and are not under the statement's digest. That the code ran as it "
+        "stands has to be believed.",
+    ),
+    Sentence(
+        "verified_by_nothing",
+        "answers",
+        "Nothing: the run was kept in memory, without a ledger. That the code ran as it stands has to be believed.",
+    ),
+    Sentence("verified_no_claim", "answers", "That no guarantee is claimed."),
 )
 SENTENCES: dict[str, Sentence] = {sentence.id: sentence for sentence in _ALL}
 """All sentences, by id."""
 
 
-class Said(str):
+class RenderedSentence(str):
     """A sentence as a statement has it: text that knows where it comes from.
 
     Attributes:
@@ -596,7 +743,7 @@ class Said(str):
     id: str
     values: Mapping[str, Any]
 
-    def __new__(cls, text: str, id: str = "", values: Mapping[str, Any] | None = None) -> "Said":
+    def __new__(cls, text: str, id: str = "", values: Mapping[str, Any] | None = None) -> "RenderedSentence":
         said = super().__new__(cls, text)
         said.id, said.values = id, dict(values or {})
         return said
@@ -611,7 +758,7 @@ class Said(str):
         return {"id": self.id, "values": dict(self.values), "text": str(self)} if self.id else {"text": str(self)}
 
     @classmethod
-    def from_json(cls, value: object) -> "Said":
+    def from_json(cls, value: object) -> "RenderedSentence":
         """What `to_json` wrote: the text as it was written, also where this version words the sentence otherwise.
 
         Raises:
@@ -623,20 +770,20 @@ class Said(str):
             return cls(value["text"])
         if set(value) != {"id", "values", "text"} or not isinstance(value["values"], Mapping):
             raise InputError(f"a sentence must be {{id, values, text}}, or text alone, got {value!r:.80}")
-        said = say(Assumption(value["id"], value["values"]))
+        said = render(Assumption(value["id"], value["values"]))
         return cls(value["text"], said.id, said.values)
 
 
-def say(assumption: Assumption | str) -> Said:
+def render(assumption: Assumption | str) -> RenderedSentence:
     """The sentence of an assumption; text that is no sentence of the catalogue stays as it is.
 
     Raises:
         InputError: the catalogue has no such id, a placeholder has no value, or a value no placeholder.
     """
-    if isinstance(assumption, Said):
+    if isinstance(assumption, RenderedSentence):
         return assumption
     if isinstance(assumption, str):
-        return Said(assumption, _FIXED.get(assumption, ""))
+        return RenderedSentence(assumption, _FIXED.get(assumption, ""))
     if not isinstance(assumption.id, str) or assumption.id not in SENTENCES:
         raise InputError(f"there is no sentence {assumption.id!r:.80}; see sfumato.statement.sentences for the ids")
     sentence, given = SENTENCES[assumption.id], frozenset(assumption.values)
@@ -651,7 +798,7 @@ def say(assumption: Assumption | str) -> Said:
         text = sentence.text.format(**assumption.values)
     except (ValueError, OverflowError) as error:
         raise InputError(f"the sentence {sentence.id!r} cannot hold these values: {error!s:.200}") from None
-    return Said(text, sentence.id, assumption.values)
+    return RenderedSentence(text, sentence.id, assumption.values)
 
 
 _FIXED = {sentence.text: sentence.id for sentence in _ALL if not sentence.placeholders}

@@ -9,7 +9,7 @@ All of its fields may be published. Its numbers are plain numbers: a cost that d
 >>> Statement.from_json(statement.to_json()) == statement
 True
 
-The questions that a disclosure of differential privacy has to answer, and what is said where nobody answered.
+The questions that a disclosure of differential privacy has to answer, and the text where no answer was given.
 
 Guarantees that no question is left out: what the author of a run did not answer reads "not stated", never as if all
 were well. The questions follow the reporting practice of Ponomareva et al. 2023, "How to DP-fy ML", section 5.3 (the
@@ -54,11 +54,11 @@ from sfumato._files import read_json, write_json
 from sfumato._types import Assumption
 from sfumato.accounting.events import Event
 from sfumato.statement.blocks import Block, markdown, plain
-from sfumato.statement.sentences import Said, say
+from sfumato.statement.sentences import RenderedSentence, render
 from sfumato.statement.verdict import FPR, Verdict, judge, large_delta, membership, rounded_down, rounded_up
 
 NOT_STATED = "not stated by the author of this run"
-"""The answer to a question that nobody answered."""
+"""The answer to a question without an answer."""
 
 
 QUESTIONS: dict[str, str] = {
@@ -73,7 +73,7 @@ QUESTIONS: dict[str, str] = {
     "public_data": "Was other data used, pretrained weights included, and whose records are in it?",
     "other_releases": "What else is released from the same records, and over what time?",
     "budget_choice": "Who chose epsilon and delta, and why are they acceptable?",
-    "cryptographic_noise": "Does the randomness come from a cryptographic source that nobody can repeat?",
+    "cryptographic_noise": "Does the randomness come from a cryptographic source that no one can repeat?",
     "floating_point": "Is the noise safe against attacks on the rounding of numbers?",
     "verification": "What can an outsider verify?",
 }
@@ -189,30 +189,30 @@ class Statement:
             raise InputError(f"version must be 1 or {VERSION}, got {self.version!r:.80}; read it with its own sfumato")
         for name in ("sampling", "mechanism"):
             _require_text(name, getattr(self, name))
-        object.__setattr__(self, "noise_source", _said("noise_source", self.noise_source))
+        object.__setattr__(self, "noise_source", _rendered("noise_source", self.noise_source))
         if self.population is not None:
             whole(at_least=0, population=self.population)
             object.__setattr__(self, "population", int(self.population))
         if self.ledger is not None:
             _require_ledger(self.ledger)
-        said = [_said("an assumption", assumption) for assumption in _listed("assumptions", self.assumptions)]
+        said = [_rendered("an assumption", assumption) for assumption in _listed("assumptions", self.assumptions)]
         for other in _listed("alternatives", self.alternatives):
             _require_alternative(other)
         object.__setattr__(self, "disclosure", complete(self.disclosure))
         if self.version > 1 and not any(sentence.id == "delta_too_large" for sentence in said):
-            said += map(say, large_delta(self.epsilon, self.delta, self.unit, self.population))
+            said += map(render, large_delta(self.epsilon, self.delta, self.unit, self.population))
         object.__setattr__(self, "assumptions", tuple(said))
         object.__setattr__(self, "alternatives", tuple(_native(other) for other in self.alternatives))
 
     @property
-    def sentences(self) -> tuple[Said, ...]:
+    def sentences(self) -> tuple[RenderedSentence, ...]:
         """`assumptions`, each with its id."""
-        return tuple(map(say, self.assumptions))
+        return tuple(map(render, self.assumptions))
 
     @property
     def seeded(self) -> bool:
         """Whether the randomness can be repeated, which is for simulation only."""
-        return say(self.noise_source).id == "randomness_seeded"
+        return render(self.noise_source).id == "randomness_seeded"
 
     def verdict(self, event: Event | None = None) -> Verdict:
         """What an attacker gains, and whether anything is promised at all.
@@ -243,7 +243,7 @@ class Statement:
         if self.version == 1:
             del values["version"]
             return _plain(values)
-        values["noise_source"] = say(self.noise_source).to_json()
+        values["noise_source"] = render(self.noise_source).to_json()
         values["assumptions"] = [sentence.to_json() for sentence in self.sentences]
         return {"$schema": SCHEMA, **_plain(values)}
 
@@ -273,8 +273,8 @@ class Statement:
         if version == 1:
             values["assumptions"] = tuple(_own("an assumption", each) for each in values["assumptions"])
         else:
-            values["assumptions"] = tuple(map(Said.from_json, values["assumptions"]))
-            values["noise_source"] = Said.from_json(values.get("noise_source"))
+            values["assumptions"] = tuple(map(RenderedSentence.from_json, values["assumptions"]))
+            values["noise_source"] = RenderedSentence.from_json(values.get("noise_source"))
         try:
             return cls(**values)
         except TypeError as error:
@@ -302,7 +302,7 @@ class Statement:
             raise InputError(f"{path} is no whole statement: {error!s:.500}; take a whole copy") from None
 
     def answer(self, **answers: str) -> "Statement":
-        """The statement with these answers, beside those that it has.
+        """The statement with these answers, added to those that it has.
 
         Args:
             answers: by the names in `sfumato.statement.QUESTIONS`.
@@ -314,7 +314,7 @@ class Statement:
         return replace(self, disclosure={**given, **answers})
 
     def questions(self) -> list[tuple[str, str]]:
-        """(question, answer): all that a disclosure has to say, the promise first."""
+        """(question, answer): all that a disclosure has to state, the guarantee first."""
         promised = "nothing: epsilon is infinite"
         if math.isfinite(self.epsilon):
             promised = f"epsilon {_upper(self.epsilon, 4)} at delta {_upper(self.delta, 3)}, an upper bound"
@@ -370,10 +370,10 @@ class Statement:
             lower = "" if self.epsilon_lower is None else f"{rounded_down(self.epsilon_lower, 4):.4g}"
             least = f" (no accounting of this mechanism shows less than {lower})" if lower else ""
             facts += [("Epsilon", f"{_upper(self.epsilon, 4)}{least}"), ("Delta", _upper(self.delta, 3))]
-            lines += [say(Assumption("if_random"))] if self.seeded and not verdict.contradicted else []
+            lines += [render(Assumption("if_random"))] if self.seeded and not verdict.contradicted else []
             lines.append(membership(self.unit, FPR, verdict.tpr))
         facts.append(("Neighbours", f"data sets that differ in whether this unit {_ADJACENCIES[self.adjacency]}"))
-        warnings = [said for said in self._of("guarantee") if not (self.seeded and say(said).id == "seeded_run")]
+        warnings = [said for said in self._of("guarantee") if not (self.seeded and render(said).id == "seeded_run")]
         return Block("Guarantee", tuple(facts), (*lines, *warnings))
 
     def _conditions(self) -> Block:
@@ -389,11 +389,11 @@ class Statement:
 
     def _left_out(self) -> tuple[str, ...]:
         if math.isinf(self.epsilon):
-            return (say(Assumption("nothing_covered")),)
+            return (render(Assumption("nothing_covered")),)
         if self.version == 1:
             return ()
         two = Assumption("two_units", {"epsilon": _upper(2 * self.epsilon, 4)})
-        return (*self._of("not_covered"), *map(say, (Assumption("operator"), Assumption("learned_of_all"), two)))
+        return (*self._of("not_covered"), *map(render, (Assumption("operator"), Assumption("learned_of_all"), two)))
 
     def _of(self, block: str) -> tuple[str, ...]:
         return tuple(said for said in self.sentences if said.sentence and said.sentence.block == block)
@@ -500,15 +500,15 @@ def _native(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _said(name: str, value: str) -> Said:
+def _rendered(name: str, value: str) -> RenderedSentence:
     _require_text(name, value)
-    return say(value)
+    return render(value)
 
 
-def _own(name: str, value: object) -> Said:
+def _own(name: str, value: object) -> RenderedSentence:
     """A sentence of a file without ids, as it is."""
     _require_text(name, value)
-    return Said(str(value))
+    return RenderedSentence(str(value))
 
 
 def _require_text(name: str, value: object) -> None:

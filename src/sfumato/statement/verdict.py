@@ -53,13 +53,13 @@ from typing import TYPE_CHECKING, cast
 from sfumato import accounting
 from sfumato._check import InputError, whole
 from sfumato._types import Adjacency, Assumption
-from sfumato.statement.sentences import say
+from sfumato.statement.sentences import render
 
 if TYPE_CHECKING:
     from sfumato.accounting import Event, Guarantee
 
 DEFAULT = 0.01
-"""Records that may be published in full, on average, where nobody chose a delta."""
+"""Records that may be published in full, on average, where no delta was chosen."""
 
 
 MOST = 0.1
@@ -87,7 +87,7 @@ def is_too_large(delta: float, population: int) -> bool:
 
 
 def warn_if_too_large(delta: float, population: int) -> None:
-    """Tell who chose such a delta of a smaller one."""
+    """Warn of such a delta, and name a smaller one."""
     if is_too_large(delta, population):
         remedy = f"leave it out for {default_delta(population):g}"
         warnings.warn(f"delta {delta:g} is not well below 1/{population}; {remedy}", stacklevel=3)
@@ -125,7 +125,7 @@ class Verdict:
         unit, adjacency, epsilon, delta, population: of the statement.
         tpr: the largest true positive rate of a test at a false positive rate of `FPR`, an upper bound.
         advantage: the most by which a true positive rate exceeds its false positive rate, an upper bound.
-        void: why nobody may rely on the promise, a sentence; "" if nothing speaks against it.
+        void: why the promise cannot be relied on, a sentence; "" if nothing speaks against it.
         contradicted: whether the ledger costs more than was stated.
     """
 
@@ -168,7 +168,7 @@ class Verdict:
     def delta_too_large(self) -> str:
         """A sentence where delta is not well below 1 / population; "" where it is, or where the number is unknown."""
         warnings = large_delta(self.epsilon, self.delta, self.unit, self.population)
-        return "".join(say(each).removeprefix("Warning: ").capitalize() for each in warnings)
+        return "".join(render(each).removeprefix("Warning: ").capitalize() for each in warnings)
 
 
 def promised(epsilon: float, delta: float, adjacency: Adjacency) -> Guarantee:
@@ -249,7 +249,7 @@ def membership(unit: str, fpr: float, tpr: float) -> str:
     """The bound on a test of membership, or of one label, in a sentence."""
     whole = percent(tpr) == "100 %"
     name = ("label_test" if unit == "label" else "membership") + ("_all" if whole else "")
-    return say(Assumption(name, {"fpr": percent(fpr)} if whole else {"fpr": percent(fpr), "tpr": percent(tpr)}))
+    return render(Assumption(name, {"fpr": percent(fpr)} if whole else {"fpr": percent(fpr), "tpr": percent(tpr)}))
 
 
 def large_delta(epsilon: float, delta: float, unit: str, population: int | None) -> list[Assumption]:
@@ -267,12 +267,11 @@ def percent(share: float) -> str:
 
 def _void(epsilon: float, spent: float, *, seeded: bool) -> str:
     if math.isinf(epsilon):
-        return "Nobody is protected: epsilon is infinite. Treat what was released as if it were the data themselves."
+        return render(Assumption("void_infinite"))
     if _exceeds(spent, epsilon):
-        cost = f"{rounded_up(spent, 4):.4g}"
-        return f"Do not rely on this statement: its ledger costs epsilon {cost} at the same delta, more than it says."
+        return render(Assumption("void_ledger", {"epsilon": f"{rounded_up(spent, 4):.4g}"}))
     if seeded:
-        return "Nobody is protected: the run was seeded, and whoever knows the seed can take the noise away."
+        return render(Assumption("void_seeded"))
     return ""
 
 

@@ -13,7 +13,7 @@ from typing import Any, Self
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato._numbers import alike
+from sfumato._numbers import is_close
 from sfumato._types import Assumption, Stated
 from sfumato.clipping import Flat
 from sfumato.data.ehr.dataset import EHRDataset
@@ -23,6 +23,7 @@ from sfumato.data.ehr.values import FEW
 from sfumato.mechanisms import Gaussian
 from sfumato.sampling import Poisson
 from sfumato.statement import Facts
+from sfumato.statement.sentences import render
 from sfumato.statement.verdict import default_delta, warn_if_too_large
 from sfumato.synthesis.noisy_tables import Counting, Grids, Tables
 from sfumato.synthesis.settings import EHRSafeSettings
@@ -82,7 +83,7 @@ class Spending:
         first, second, last = _shares(settings.epsilon, settings.table_share, settings.gan_share)
         rates = (settings.batch_size / population, settings.gan_batch_size / population)
         noise = _noise((first, second, last), delta, rates, (rounds, judged))
-        if isinstance(begun, list) and len(begun) == len(noise) and all(map(alike, noise, begun)):
+        if isinstance(begun, list) and len(begun) == len(noise) and all(map(is_close, noise, begun)):
             noise = tuple(begun)
         return cls(
             tables=Tables(
@@ -200,8 +201,7 @@ def private_facts(settings: EHRSafeSettings, spending: Spending, data: EHRDatase
         covered=Assumption("covers_synthesizer"),
         assumptions=tuple(assumptions),
         disclosure={
-            "contribution": f"Each {unit}'s counts are cut to a norm once, and each gradient in every round that draws "
-            f"the {unit}; one that is not finite counts as zero.",
-            "sampling_as_run": "Yes: the samplers that ran are the objects that the cost was derived from.",
+            "contribution": render(Assumption("contribution_synthesizer", {"unit": unit})),
+            "sampling_as_run": render(Assumption("samplers_as_run")),
         },
     )

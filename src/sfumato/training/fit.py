@@ -32,6 +32,7 @@ from sfumato.runs import Checkpoint, Run, RunFolder, Team, share_cores
 from sfumato.runs.checkpoint import FROZEN, load_frozen
 from sfumato.sampling import Poisson, VirtualClients
 from sfumato.statement import Alternative, Facts, Statement
+from sfumato.statement.sentences import render
 from sfumato.training.contribution import Contribution, Task
 from sfumato.training.frozen_features import PrefixCache, Split, cut_for, refuse_folder
 from sfumato.training.loop import ROUNDS, Cadence, Loop, Opening
@@ -94,9 +95,8 @@ def facts_of(
         # an opening is one user's and not a virtual client's, and may fail, which Rényi accounting does not know
         alternatives=() if opening is not None else tuple(_alternatives(plan, private_sum, rounds)),
         disclosure={
-            "contribution": f"Each contribution is {private_sum.bound.disclose()} in every round that draws the unit, "
-            "and counts as zero if it is not finite.",
-            "sampling_as_run": "Yes: the sampler that ran is the object that the cost was derived from.",
+            "contribution": render(Assumption("contribution_bounded", {"bound": private_sum.bound.disclose()})),
+            "sampling_as_run": render(Assumption("sampler_as_run")),
         },
     )
 

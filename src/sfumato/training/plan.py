@@ -23,7 +23,7 @@ import numpy as np
 
 from sfumato import _check, accounting
 from sfumato._check import InputError
-from sfumato._numbers import alike, is_number
+from sfumato._numbers import is_close, is_number
 from sfumato._parts import Choice, changed, part, plan, to_json
 from sfumato._types import PLAN_FORMAT, Adjacency, Stated, Unit
 from sfumato.accounting.strategies import Strategy
@@ -376,12 +376,12 @@ class Plan:
             return self
         z, own = noise.get("noise_multiplier"), self.noise
         if not isinstance(own, Correlated):
-            return replace(self, noise=replace(own, noise_multiplier=z)) if alike(own.noise_multiplier, z) else self
+            return replace(self, noise=replace(own, noise_multiplier=z)) if is_close(own.noise_multiplier, z) else self
         names = [name for name in ("coefficients", "column_scales") if hasattr(own, name)]
         kept = {name: _numbers(noise.get(name)) for name in names}
         if kept == {name: getattr(own, name) for name in names}:
-            return replace(self, noise=replace(own, noise_multiplier=z)) if alike(own.noise_multiplier, z) else self
-        if kept["coefficients"] is None or not alike(own.noise_multiplier, z, DESCENDED):
+            return replace(self, noise=replace(own, noise_multiplier=z)) if is_close(own.noise_multiplier, z) else self
+        if kept["coefficients"] is None or not is_close(own.noise_multiplier, z, DESCENDED):
             return self
         sampler, rounds = self.sampler(population), self.rounds_for(population)
         try:
@@ -511,9 +511,9 @@ def do_the_same(one: Strategy, two: Strategy, limits: Participation, error: str)
     (error_one, error_two) = (float(np.sqrt(v.mean() if error == "mean" else v.max())) for v in variances)
     (moved_one, moved_two) = (float(np.sqrt(strategy.squared_sensitivity(limits))) for strategy in (one, two))
     return (
-        alike(error_one, error_two, DESCENDED)
-        and alike(moved_one, moved_two, DESCENDED)
-        and alike(error_one * moved_one, error_two * moved_two, _AS_GOOD)
+        is_close(error_one, error_two, DESCENDED)
+        and is_close(moved_one, moved_two, DESCENDED)
+        and is_close(error_one * moved_one, error_two * moved_two, _AS_GOOD)
     )
 
 

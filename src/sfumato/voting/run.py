@@ -28,7 +28,7 @@ from sfumato.metrics.classification import f1
 from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest
 from sfumato.statement import Facts, Statement
-from sfumato.statement.sentences import say
+from sfumato.statement.sentences import render
 from sfumato.training.supervised import measure
 from sfumato.training.trainable import copied
 from sfumato.voting.data_dependent import (
@@ -579,13 +579,11 @@ def facts_of(
         covered=Assumption("covers_votes"),
         rounding=Assumption("rounding_votes"),
         disclosure={
-            "trust_model": say(tally.assumptions()[0]),
-            "released": "The answers, which queries were asked, the student, the ledger and the plan; all of them are "
-            "covered. The agents' models and ballots, and what was measured on private data, are not released.",
-            "contribution": "Each agent has one ballot for each query, whose weight is bounded where it is made and "
-            "again where it is counted.",
-            "sampling_as_run": "Yes: nobody is sampled.",
-            "floating_point": "Yes: votes and noise are whole numbers, and the noise is sampled exactly.",
+            "trust_model": render(tally.assumptions()[0]),
+            "released": render(Assumption("released_answers")),
+            "contribution": render(Assumption("contribution_ballot")),
+            "sampling_as_run": render(Assumption("no_sampling")),
+            "floating_point": render(Assumption("exact_votes")),
         },
     )
 

@@ -23,7 +23,7 @@ from pathlib import Path
 import PIL
 
 from sfumato._check import InputError
-from sfumato._files import beside
+from sfumato._files import sibling
 from sfumato.data.store.seal import partial_folder, read_facts
 
 _SOURCE = "source.txt"
@@ -73,7 +73,7 @@ class Cache:
         """
         try:
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle = os.open(beside(place, after=".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+            handle = os.open(sibling(place, after=".lock"), os.O_CREAT | os.O_RDWR, 0o600)
         except OSError as error:
             raise InputError(
                 f"{place.parent} cannot be written: {error.strerror}; name a folder for a copy of the data: --store "
@@ -85,7 +85,7 @@ class Cache:
             except OSError:
                 warnings.warn(f"another process reads {self.source}; waiting for its copy in {place}", stacklevel=2)
                 fcntl.flock(handle, fcntl.LOCK_EX)
-            beside(place, after=".source").write_text(f"{self.source.absolute()}\n")
+            sibling(place, after=".source").write_text(f"{self.source.absolute()}\n")
             yield place.exists()
         finally:
             os.close(handle)
@@ -131,7 +131,7 @@ def copies() -> list[Copy]:
         parts = [each for each in _parts(path) if each.exists()]
         if not any(each.is_dir() for each in parts):
             continue
-        source = beside(path, after=".source")
+        source = sibling(path, after=".source")
         facts = {}
         with contextlib.suppress(InputError):
             facts = read_facts(path)
@@ -169,14 +169,14 @@ def remove(key: str) -> Copy:
 
 def _parts(path: Path) -> list[Path]:
     """Everything that belongs to a copy, finished or not."""
-    rows = beside(path, after=".rows")
+    rows = sibling(path, after=".rows")
     return [
         path,
         partial_folder(path),
         rows,
         partial_folder(rows),
-        beside(path, after=".source"),
-        beside(path, after=".lock"),
+        sibling(path, after=".source"),
+        sibling(path, after=".lock"),
     ]
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from sfumato._check import InputError
-from sfumato._files import beside, read_json, write_json
+from sfumato._files import read_json, sibling, write_json
 
 FORMAT = "sfumato store"
 VERSION = 2
@@ -42,7 +42,7 @@ def is_store(path: Path) -> bool:
 
 def partial_folder(path: Path) -> Path:
     """Where a store is written until it is whole."""
-    return beside(path, after=".partial")
+    return sibling(path, after=".partial")
 
 
 def write_facts(path: Path, facts: dict[str, Any]) -> None:
