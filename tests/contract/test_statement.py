@@ -83,7 +83,7 @@ def test_a_run_without_noise_promises_nothing(name, tmp_path):
     assert statement["epsilon"] == "inf"
     assert statement["alternatives"] == []
     assert [sentence["id"] for sentence in statement["assumptions"]] == ["no_noise"]
-    assert "nothing is covered" in statement["disclosure"]["released"]
+    assert "Nothing is covered" in statement["disclosure"]["released"]
 
 
 @pytest.mark.parametrize("name", NAMES)
