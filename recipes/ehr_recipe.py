@@ -158,7 +158,7 @@ def measured(found: Evaluation) -> dict[str, Any]:
             attacks[f"{attack.name}: {measure.name}"] = {
                 "found": measure.found.value,
                 "ideal": measure.ideal.value,
-                "excess": measure.excess.to_json(),
+                "excess": dataclasses.asdict(measure.excess),
             }
     return {"fidelity": fidelity, "utility": classifiers, "attacks": attacks}
 

@@ -15,7 +15,7 @@ from sklearn.metrics import roc_auc_score, roc_curve
 from sfumato import data, metrics
 from sfumato._check import InputError
 from sfumato.metrics import nearest, pair_accuracy
-from sfumato.metrics import similarities as _pairs
+from sfumato.metrics import verification as _pairs
 from slow import by_profile
 
 # Verification against a brute force over all pairs, ties, bad input and the in-batch approximation.

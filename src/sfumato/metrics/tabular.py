@@ -45,8 +45,7 @@ These numbers are computed from the records without noise: they are not private.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -88,10 +87,6 @@ class Interval:
     def exact(cls, value: float) -> "Interval":
         """A figure that is known and not estimated."""
         return cls(value, value, value)
-
-    def to_json(self) -> dict[str, Any]:
-        """The three numbers by their names."""
-        return asdict(self)
 
 
 def bootstrap(
@@ -182,10 +177,6 @@ class NumericFit:
         """Absolute difference of the shares of missing values."""
         return abs(self.real_missing - self.synthetic_missing)
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields by their names."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class CategoricalFit:
@@ -207,10 +198,6 @@ class CategoricalFit:
         """Absolute difference of the shares of missing values."""
         return abs(self.real_missing - self.synthetic_missing)
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields by their names."""
-        return asdict(self)
-
 
 @dataclass(frozen=True)
 class Cdf:
@@ -224,10 +211,6 @@ class Cdf:
     at: tuple[float, ...]
     real: tuple[float, ...]
     synthetic: tuple[float, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields by their names."""
-        return asdict(self)
 
 
 def compare_numbers(real: np.ndarray, synthetic: np.ndarray) -> NumericFit:
@@ -325,10 +308,6 @@ class AssociationGap:
     largest: float | None
     pair: tuple[int, int] | None
     pairs: int
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields by their names."""
-        return asdict(self)
 
 
 def rank_correlation_gap(real: np.ndarray, synthetic: np.ndarray) -> AssociationGap:
@@ -471,10 +450,6 @@ class Projection:
 
     real: tuple[tuple[float, float], ...]
     synthetic: tuple[tuple[float, float], ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """The points by their side."""
-        return asdict(self)
 
 
 def project(real: np.ndarray, synthetic: np.ndarray, rng: np.random.Generator) -> Projection:

@@ -72,7 +72,7 @@ from sfumato._check import InputError, one_of, whole
 from sfumato.data import ExampleDataset, UserDataset, to_tensor
 from sfumato.data.digest import digest_of
 from sfumato.guard.placeholders import placeholder_rows
-from sfumato.metrics.similarities import Progress
+from sfumato.metrics.verification import Progress
 from sfumato.models import feature_extractor, features_of
 from sfumato.training.trainable import copied
 

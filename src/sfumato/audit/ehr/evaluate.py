@@ -43,10 +43,6 @@ class Sizes:
     synthetic: int
     most: int
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields by their names."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluation:
@@ -69,10 +65,10 @@ class Evaluation:
     def to_json(self) -> dict[str, Any]:
         """The fields by their names, without the points of the plots."""
         return {
-            "sizes": self.sizes.to_json(),
+            "sizes": asdict(self.sizes),
             "seed": self.seed,
             "fidelity": self.fidelity.to_json(),
-            "utility": None if self.utility is None else self.utility.to_json(),
+            "utility": None if self.utility is None else asdict(self.utility),
             "attacks": [attack.to_json() for attack in self.attacks],
             "guarantee": "none: the attacks are examples, not a bound",
         }

@@ -67,7 +67,7 @@ class ColumnFit:
     def to_json(self) -> dict[str, Any]:
         """The fields by their names, without the points of the plot."""
         kind = "numeric" if self.numeric else "categorical"
-        return {"name": self.name, "part": self.part, "kind": kind, "ideal": self.ideal, **self.fit.to_json()}
+        return {"name": self.name, "part": self.part, "kind": kind, "ideal": self.ideal, **asdict(self.fit)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,10 +87,6 @@ class Summary:
     correlation: AssociationGap
     association: AssociationGap
     detector: Interval | None
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields by their names."""
-        return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,8 +112,8 @@ class Fidelity:
         return {
             "columns": [each.to_json() for each in self.columns],
             "ks_limits": list(LIMITS),
-            "synthetic": self.synthetic.to_json(),
-            "ideal": self.ideal.to_json(),
+            "synthetic": asdict(self.synthetic),
+            "ideal": asdict(self.ideal),
             "correlation_columns": list(self.correlation_columns),
             "association_columns": list(self.association_columns),
         }

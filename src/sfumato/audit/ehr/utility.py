@@ -2,7 +2,7 @@
 
 import copy
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -259,10 +259,6 @@ class ModelUtility:
     real: Interval
     synthetic: Interval | None
 
-    def to_json(self) -> dict[str, Any]:
-        """The fields by their names."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, kw_only=True)
 class Utility:
@@ -283,10 +279,6 @@ class Utility:
     test_patients: int
     events: int
     warnings: tuple[str, ...] = ()
-
-    def to_json(self) -> dict[str, Any]:
-        """The fields by their names."""
-        return asdict(self)
 
 
 def utility(
