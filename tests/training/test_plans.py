@@ -4,13 +4,17 @@ import json
 
 import numpy as np
 import pytest
+import torch
 
+from contract.toy_noise import Echo
 from sfumato import accounting as acc
 from sfumato._check import InputError
+from sfumato._random import RandomSource
 from sfumato.accounting.strategies import BandedToeplitz, BufferedToeplitz, InverseBanded
 from sfumato.central import DPSGD
 from sfumato.federated import FedAvg, FedEmb, FedSGD
 from sfumato.mechanisms import BLT, Banded, Gaussian
+from sfumato.mechanisms import NOISES as NOISE_KINDS
 from sfumato.sampling import Poisson
 from sfumato.training import Server
 
@@ -37,6 +41,24 @@ def test_every_plan_meets_a_budget_with_every_noise(name, noise):
     plan = PLANS[name](noise=noise, **SEPARATED).calibrate(epsilon=2.0, delta=1e-5, population=200)
     cost = acc.guarantee(plan.private_sum(200).event(40), adjacency="zero_out")
     assert 1.98 < cost.epsilon(1e-5) <= 2.0
+
+
+def test_a_kind_of_noise_is_its_class_and_a_line(monkeypatch):
+    monkeypatch.setitem(NOISE_KINDS.kinds, "echo", Echo)
+    plan = PLANS["dpsgd"](noise="echo", **SEPARATED).calibrate(epsilon=2.0, delta=1e-5, population=200)
+    own = plan.private_sum(200)
+    assert 1.98 < acc.guarantee(own.event(40), adjacency="zero_out").epsilon(1e-5) <= 2.0
+    assert plan.to_json()["noise"] == {"kind": "echo", "noise_multiplier": plan.noise.noise_multiplier, "share": 0.5}
+    assert "echo" in {row.noise for row in plan.compare_noise(epsilon=2.0, population=200)}
+    banded = Banded(coefficients=(1.0, 0.5), noise_multiplier=plan.noise.noise_multiplier, rounds=40)
+    assert banded.event(1.0, own.sampler, 40) == own.event(40)
+    source = RandomSource.from_seed(3)
+    for round in (0, 1, 2, 9):
+        one, two = (
+            each.release(torch.zeros(100, dtype=torch.float64), scale=1.0, round=round, source=source)
+            for each in (own.mechanism, banded)
+        )
+        torch.testing.assert_close(one, two, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("noise", ["banded", "blt", "bisr"])

@@ -30,7 +30,7 @@ from sfumato.accounting.strategies import Strategy
 from sfumato.accounting.strategy_search import DEFAULT_BANDS
 from sfumato.clipping import CLIPPINGS, Adaptive, Flat, NormBound
 from sfumato.data.domain import refuse_found
-from sfumato.mechanisms import BISR, BLT, NOISES, Auto, Banded, Gaussian, Mechanism, Tree
+from sfumato.mechanisms import NOISES, Auto, Banded, Gaussian, Mechanism
 from sfumato.mechanisms.correlated import Correlated, limits_of
 from sfumato.sampling import COHORTS, CyclicPoisson, Poisson, Sampler
 from sfumato.statement.verdict import default_delta, warn_if_too_large
@@ -327,8 +327,9 @@ class Plan:
 
     def _candidates(self, limits: Participation | None, error: Any) -> list[Mechanism]:
         """Each kind of noise, and more bands than usual where there is room."""
+        kinds = [kind() for kind in NOISES.kinds.values() if kind is not Auto]
+        found = [replace(kind, prefix_error=error) if hasattr(kind, "prefix_error") else kind for kind in kinds]
         banded = Banded(prefix_error=error)
-        found = [Gaussian(), Tree(), banded, BLT(prefix_error=error), BISR(prefix_error=error)]
         cyclic = isinstance(self.cohort, CyclicPoisson)
         if isinstance(self.cohort, CyclicPoisson) and self.cohort.parts is None:
             found += [replace(banded, bands=bands) for bands in (2, 4, 16, 32)]
