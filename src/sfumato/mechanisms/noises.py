@@ -29,7 +29,14 @@ class Auto(Gaussian):
 
 
 NOISES = Kinds[Mechanism](
-    {"gaussian": Gaussian, "tree": Tree, "banded": Banded, "blt": BLT, "bisr": BISR, "auto": Auto},
+    {
+        "gaussian": Gaussian,
+        "tree": Tree,
+        "banded": Banded,
+        "blt": BLT,
+        "bisr": BISR,
+        "auto": Auto,
+    },
     number="noise_multiplier",
 )
 """By the word that a plan's noise may be given as; a new mechanism is its class and its line here."""
