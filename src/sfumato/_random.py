@@ -12,7 +12,7 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | --- | --- | --- | --- |
 | `noise` | round | noise on the sum | `mechanisms.gaussian`, `mechanisms.correlated` |
 | `count noise` | round | the noise on adaptive clipping's count | `mechanisms.gaussian` |
-| `sampling` | round | who takes part | `sampling.sampler` |
+| `sampling` | round | who takes part | `sampling.sampler`, `sampling.sampler`, `sampling.sampler` |
 | `parts` | | which part each unit is dealt into | `sampling.sampler` |
 | `epochs` | epoch | the order of an epoch | `sampling.limited` |
 | `check-ins` | round | who checks in, who is chosen and who does not report | `sampling.limited` |
@@ -28,7 +28,7 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | `statistics` | round | seed: what the model draws for public inputs | `central.gradients` |
 | `public batch` | round | which rows' inputs a noisy mean is projected by | `central.projection` |
 | `public draws` | round, place | seed: what is drawn for these inputs, and by the model | `central.projection` |
-| `local` | round, slot | seed: a client's order and draws | `federated.contribution` |
+| `local` | round, slot | seed: a client's order and draws | `federated.contribution`, `federated.contribution` |
 | `negatives` | round, slot | which public classes and examples a client gets | `federated.negatives` |
 | `initial head` | | seed: the first weights of a shared head | `training.fit` |
 | `supervised order` | which rows, epoch | the order of an epoch of plain training | `training.supervised` |
