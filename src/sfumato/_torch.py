@@ -6,7 +6,7 @@
 Norms and sums have full single precision, whatever is switched on for the user's own model: autocast, or products that
 round their inputs to TensorFloat32 or bfloat16, are the user's choice for the model: there they change a gradient, and
 the bound holds for the gradient as it is. In norms and clipped sums they would break the bound by parts in a thousand.
-Convolutions on a GPU round in that way unless they are told not to; which of a batch they take together depends on its
+Convolutions on a GPU round in that way unless that is turned off; which of a batch they take together depends on its
 size, so that a check which compares sizes needs them exact, too.
 
 >>> with torch.autocast("cpu", torch.bfloat16), full_precision(torch.device("cpu")):

@@ -13,7 +13,7 @@ Guarantees that a target is met only by a certified bound: each number is an upp
 The search for the last number whose cost is within a limit, on a bracket where the cost is monotone.
 
 Guarantees that the cost of the number that is returned was computed and is within the limit; the number that was
-computed beside it, a tolerance or one whole number away, is not, unless the bracket ends there.
+computed next to it, a tolerance or one whole number away, is not, unless the bracket ends there.
 
 >>> search = Search(lambda x: 1 / x, limit=0.25, low=1e-3, high=1e3, integer=False, tolerance=1e-9)
 >>> good, bad = search.between(*search.ends())
@@ -24,7 +24,7 @@ Calibration: the one number of an event (noise, steps, sampling rate) that meets
 
 Guarantees that the returned number meets the target by the accountant that was asked, for the unit of the event: the
 search keeps one end that does and one that does not, and returns the one that does. The cost may fall with the number
-(noise multiplier) or rise with it (steps, sampling rate); both ends of the bracket tell which. Renyi costs, which take
+(noise multiplier) or rise with it (steps, sampling rate); both ends of the bracket show which. Renyi costs, which take
 a millisecond and little memory, first find the place; the tight accountant is asked a few times around it.
 
 >>> from sfumato.accounting.events import Gaussian
@@ -219,13 +219,13 @@ class Search:
         while good.cost > self.limit:
             if good.number == cheap:
                 return good
-            bad, good, step = good, self._moved(good.number, step, cheap), 4 * step
+            bad, good, step = good, self._shifted(good.number, step, cheap), 4 * step
         step = _STEP
         while bad is None and good.number != dear:
             away = step
             if exponent and math.isfinite(self._log(good)):
                 away = abs(self._log(good) / exponent) * (1 + _OVERSHOOT) + _OVERSHOOT
-            at = self._moved(good.number, min(away, 100 * step), dear)
+            at = self._shifted(good.number, min(away, 100 * step), dear)
             if at.cost > self.limit:
                 bad = at
             else:
@@ -260,19 +260,19 @@ class Search:
             poor = 0 if abs(math.log(bad.number / good.number)) <= 0.5 * width else (poor + 1) % (_PATIENCE + 1)
 
     def power(self, one: Point, two: Point) -> float:
-        """By which power of the number the cost changes between two points; 0 where that cannot be told."""
+        """By which power of the number the cost changes between two points; 0 where that is unknown."""
         change = self._log(two) - self._log(one)
         return change / math.log(two.number / one.number) if math.isfinite(change) and one.number != two.number else 0.0
 
     def _log(self, point: Point) -> float:
-        """log of a point's cost over the limit, both without what nothing costs; infinite where that cannot be told."""
+        """log of a point's cost over the limit, both without what nothing costs; infinite where that is unknown."""
         excess, allowed = point.cost - self.floor, self.limit - self.floor
         return math.log(excess / allowed) if 0 < excess < math.inf and allowed > 0 else math.inf
 
     def _at(self, number: float) -> Point:
         return Point(number, self.cost(number))
 
-    def _moved(self, number: float, log_step: float, end: float) -> Point:
+    def _shifted(self, number: float, log_step: float, end: float) -> Point:
         """The number that is this far away in log scale towards an end of the bracket, and not beyond it."""
         if end > number:
             moved = number * math.exp(log_step)
@@ -361,7 +361,7 @@ def _from_ends(search: Search) -> Point:
 
 
 def _from_rough(search: Search, rough: Search) -> Point | None:
-    """The same, where bounds that cost little tell where to look for it; None where both ends cost the same by them."""
+    """The same, where bounds that cost little show where to look for it; None where both ends cost the same by them."""
     good, bad = rough.ends()
     if good.cost == bad.cost > search.limit:  # infinite, as a rule: not even the direction is known
         return None

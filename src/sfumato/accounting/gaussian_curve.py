@@ -59,7 +59,7 @@ class GaussianAccountant(Accountant):
         return low if self._attained else 0.0, high
 
     def epsilon_interval(self, delta: float) -> tuple[float, float]:
-        """(lower, upper): the exact value lies between them, a rounding error apart.
+        """(lower, upper): the exact value lies between them; they differ by a rounding error.
 
         The lower one is 0 for an event whose sensitivity is itself only an upper bound (a tree or matrix that is not
         `exact`).
@@ -93,7 +93,7 @@ def gaussian_deltas(mu: float, epsilons: np.ndarray) -> np.ndarray:
 def gaussian_delta_interval(mu: float, epsilon: float) -> tuple[float, float]:
     """(lower, upper) bounds on it at one epsilon, without cancellation in the tail.
 
-    They are apart by what rounding may have added or taken, also to mu.
+    They differ by what rounding may have added or taken, also to mu.
     """
     value, error = _delta(mu, epsilon)
     return max(0.0, value - error), min(1.0, value + error)
@@ -105,7 +105,7 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
 
 
 def gaussian_epsilon_interval(mu: float, delta: float) -> tuple[float, float]:
-    """(lower, upper) bounds on that epsilon, apart by what rounding does to delta."""
+    """(lower, upper) bounds on that epsilon, which differ by what rounding does to delta."""
     low, _ = _solve(lambda epsilon: gaussian_delta_interval(mu, epsilon)[0] < delta, delta)
     return low, gaussian_epsilon(mu, delta)
 

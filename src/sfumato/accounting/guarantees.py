@@ -32,7 +32,7 @@ from sfumato.accounting.gaussian_curve import GaussianAccountant
 from sfumato.accounting.pld import PldAccountant, ScheduleAccountant, many_different
 from sfumato.accounting.tradeoff import GaussianEquivalent, GaussianTradeoff, Tradeoff, TradeoffCurve
 
-_FURTHEST = 1e100  # a shift from which on a double cannot tell Gaussian curves apart
+_FURTHEST = 1e100  # a shift from which on a double cannot distinguish Gaussian curves
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Guarantee:
 
     @property
     def method(self) -> str:
-        """The accountant that is tightest as a rule; `tightest` tells it for one delta."""
+        """The accountant that is tightest as a rule; `tightest` names it for one delta."""
         return self.accountants[0].method
 
     def tightest(self, delta: float) -> str:
@@ -156,7 +156,7 @@ class Guarantee:
 
         Args:
             least_delta: in (0, 1); what happens with a smaller probability is left out. Every test's false negative
-                rate is at least that of the Gaussian mechanism minus this. Without it mu would tell about the far
+                rate is at least that of the Gaussian mechanism minus this. Without it mu would describe the far
                 tail alone (see docs/explanation/attackers.md).
 
         Returns:

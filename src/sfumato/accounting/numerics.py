@@ -57,7 +57,7 @@ def round_up(value: float) -> float:
 
 
 def log_mix(loss: np.ndarray, rate: float) -> np.ndarray:
-    """log(1 - q + q e^loss), precise near zero, for large losses, and where little is left beside q."""
+    """log(1 - q + q e^loss), precise near zero, for large losses, and where little is left next to q."""
     if rate == 1.0:
         return loss
     excess = rate * np.expm1(np.minimum(loss, 1.0))

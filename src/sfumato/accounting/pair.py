@@ -31,10 +31,10 @@ import numpy as np
 
 from sfumato.accounting.numerics import EPS, round_off, times_exp
 
-# What a dominating pair has to tell: the masses of two distributions on cells of privacy losses.
+# What a dominating pair has to provide: the masses of two distributions on cells of privacy losses.
 #
-# A pair (P, Q) dominates a mechanism if no two neighbouring data sets can be told apart better than P from Q, whatever
-# the test: the hockey-stick curve of the pair lies above that of the mechanism (Zhu, Dong and Wang 2022, Definition 7).
+# A pair (P, Q) dominates a mechanism if no two neighbouring data sets can be distinguished better than P from Q by
+# any test: the hockey-stick curve of the pair lies above that of the mechanism (Zhu, Dong and Wang 2022, Definition 7).
 # The loss of an outcome is log(P/Q). Pairs compose adaptively, so a run is bounded by the sum of independent losses.
 
 
@@ -219,5 +219,5 @@ class Labelled:
             upper += weight * part_upper
             lower += weight * part_lower
             error += weight * part_error
-        upper[upper < _TINY] = 0.0  # a mass beside which a grid's gap would underflow
+        upper[upper < _TINY] = 0.0  # a mass below which a grid's gap would underflow
         return upper, lower, error + 2 * EPS * (upper + times_exp(lower, edges[1:]))

@@ -73,7 +73,7 @@ class PldAccountant(Accountant):
     Args:
         event: what was released.
         adjacency: "add_remove", "replace" or "zero_out".
-        rough: aim at intervals of epsilon that are a thousandth wide, and leave out the Renyi bounds that hold beside.
+        rough: aim at intervals of epsilon that are a thousandth wide, and leave out the Renyi bounds that hold, too.
 
     Raises:
         InputError: the pair of an event is not known, or its noise is too small for a grid.
@@ -136,7 +136,7 @@ class PldAccountant(Accountant):
         """
         between(0, 1, delta=delta)
         if delta not in self._known:
-            _make_room(self._known)
+            _evict(self._known)
             self._known[delta] = self._find(float(delta))
         return self._known[delta]
 
@@ -149,7 +149,7 @@ class PldAccountant(Accountant):
         if not math.isinf(epsilon):
             non_negative(epsilon=epsilon)
         if epsilon not in self._known_deltas:
-            _make_room(self._known_deltas)
+            _evict(self._known_deltas)
             self._known_deltas[epsilon] = self._find_delta(epsilon)
         return self._known_deltas[epsilon]
 
@@ -320,7 +320,7 @@ class _Search:
         return self._curve.epsilon(self._delta, gap, False, self.guess)[0], high
 
 
-def _make_room(known: dict[float, tuple[float, float]]) -> None:
+def _evict(known: dict[float, tuple[float, float]]) -> None:
     if len(known) >= _REMEMBERED:
         known.clear()
 
@@ -612,7 +612,7 @@ class _Group:
 
     @cached_property
     def _spreads(self) -> list[float]:
-        """How far apart the steps are in each number, on a logarithmic scale."""
+        """How much the steps differ in each number, on a logarithmic scale."""
         columns = np.log(np.abs([rank.numbers for rank, _ in self.members]) + 1e-300)
         return np.ptp(columns, axis=0).tolist()
 

@@ -66,7 +66,7 @@ class RunningCost:
         self._adjacency: Adjacency = adjacency
         self._steps = 0
         self._known: dict[int, float] = {}
-        guarantee(self._run(1), adjacency)  # refuses what nobody knows now, not after the first step
+        guarantee(self._run(1), adjacency)  # refuses what has no known cost now, not after the first step
 
     @property
     def steps(self) -> int:

@@ -357,7 +357,7 @@ def from_above(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.n
     """Upper bounds on the same without an integral, the smaller of two; also for discrete Gaussian noise.
 
     The log of a moment is convex in its order, so its chords between whole orders lie above. And x^a is convex, so
-    the moment of (1-q) + q r is at most (1-q) + q times that of r. With little noise everybody can tell whether the
+    the moment of (1-q) + q r is at most (1-q) + q times that of r. With little noise everybody sees whether the
     unit was drawn, and this one is all but exact at orders next to one.
     """
     below = np.floor(orders)
@@ -369,11 +369,11 @@ def from_above(orders: np.ndarray, rate: float, noise_multiplier: float) -> np.n
     with np.errstate(invalid="ignore"):
         chords = ends[0] + (orders - below) * (ends[1] - ends[0])
     chords = log_expm1(np.maximum(np.where(np.isfinite(ends[1]), chords, np.inf), 1e-300))
-    return np.minimum(chords, _told(orders, rate, noise_multiplier, shift=1.0))
+    return np.minimum(chords, _known_draw(orders, rate, noise_multiplier, shift=1.0))
 
 
-def _told(orders: np.ndarray, rate: float, noise_multiplier: float, shift: float) -> np.ndarray:
-    """log of q times the Gaussian excess: an upper bound, the cost to whoever is told that the unit was drawn."""
+def _known_draw(orders: np.ndarray, rate: float, noise_multiplier: float, shift: float) -> np.ndarray:
+    """log of q times the Gaussian excess: an upper bound, the cost where the attacker knows that the unit was drawn."""
     gaussian = orders * (orders - 1.0) * (shift * shift * inverse_square(noise_multiplier) / 2)
     return np.log(rate) + log_expm1(gaussian)
 
@@ -387,7 +387,7 @@ def log_excess_replace(orders: np.ndarray, rate: float, noise_multiplier: float)
     (1-q)^(1-a) times that of P against N(0, z^2).
     """
     noise_multiplier = min(noise_multiplier, 1e100)
-    result = _told(orders, rate, noise_multiplier, shift=2.0)
+    result = _known_draw(orders, rate, noise_multiplier, shift=2.0)
     if rate < 1.0:
         removed = np.logaddexp(0.0, log_excess_sampled_gaussian(orders, rate, noise_multiplier))
         result = np.minimum(result, log_expm1(removed + (1.0 - orders) * np.log1p(-rate)))
@@ -413,8 +413,8 @@ def _falls_from(order: float, rate: float, noise_multiplier: float) -> float:
 
     In units of the noise, log (P/Q)^a Q has the slope -u + (a p + (a-1) s) / z, where p and s <= 1 are the shares of
     N(1, z^2) in P and of N(-1, z^2) in Q at u. From u* + z log a on, (a-1) s <= 1, where N(-1, z^2) and N(0, z^2) weigh
-    alike in Q at u*.
+    equal in Q at u*.
     """
     z = noise_multiplier
-    alike = z * (np.log(rate) - np.log1p(-rate)) - 1 / (2 * z) if rate < 1.0 else np.inf
-    return min((2 * order - 1) / z, max((order + 1) / z, alike + z * np.log(order)))
+    equal = z * (np.log(rate) - np.log1p(-rate)) - 1 / (2 * z) if rate < 1.0 else np.inf
+    return min((2 * order - 1) / z, max((order + 1) / z, equal + z * np.log(order)))

@@ -326,7 +326,7 @@ def _at(point: np.ndarray, turns: Turns, rounds: int) -> Stepped:
 
 DEFAULT_BUFFERS = 4
 MOST_BUFFERS = 10
-"""More have never been of use, and their decays can no longer be told apart."""
+"""More have never been of use, and their decays can no longer be distinguished."""
 
 
 _LONGEST_MEMORY = (0.1, 1.0, 10.0)  # 1 / (1 - largest decay) that descent starts from, in rounds of the run
@@ -361,7 +361,7 @@ def optimize_blt(
             return log_error_of_blt(point, participation, error)
 
     points = [descend(objective, start, steps=_BLT_STEPS) for start in _starts(int(buffers), rounds)]
-    scales, decays = _unpacked(min(points, key=lambda point: objective(point)[0]))
+    scales, decays = _scales_and_decays(min(points, key=lambda point: objective(point)[0]))
     order = np.argsort(-decays)
     return BufferedToeplitz(tuple(scales[order].tolist()), tuple(decays[order].tolist()))
 
@@ -384,7 +384,7 @@ def _starts(buffers: int, rounds: int) -> list[np.ndarray]:
     return starts
 
 
-def _unpacked(point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _scales_and_decays(point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Scales, which with what they leave of 1 are a softmax, and decays, which are logistic."""
     weights, logits = np.split(np.clip(point, -600, 600), 2)
     highest = max(0.0, float(weights.max()))
@@ -401,7 +401,7 @@ def log_error_of_blt(point: np.ndarray, participation: Participation, error: Err
         error: "mean" or "max"; the last prefix sum is the worst.
     """
     rounds = participation.rounds
-    scales, decays = _unpacked(point)
+    scales, decays = _scales_and_decays(point)
     column = geometric_series(scales, decays, rounds)
     moved = _pattern_sum(column, participation)
     to_column = 2 * _pattern_sum(moved[::-1], participation)[::-1] / dot(moved, moved)

@@ -1,4 +1,4 @@
-"""What a guarantee means for an attacker: the error rates of any test that tells whether a unit took part.
+"""What a guarantee means for an attacker: the error rates of any test of whether a unit took part.
 
 Guarantees bounds in the attacker's favour, for the unit of the guarantee and for tests in both directions: "was it
 there?" and "was it left out?". For one direction, (epsilon, delta) rules out every test whose true positive rate is

@@ -503,7 +503,7 @@ class VoteSensitivity:
         self.bound: Bound = bound
         self.worst = self.order * event.rho(adjacency)
         """Most that one query can cost, whatever the votes."""
-        self._weight, self._exchanged = event.moved(adjacency)
+        self._weight, self._exchanged = event.sensitivity_of(adjacency)
         self._std, self._step = added_std(event, noise_std), step
         shift = (2.0 if self._exchanged else 1.0) * self._weight / (math.sqrt(2.0) * self._std)
         top = self._end()

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sfumato.accounting.loss.compose import Sketch
-from sfumato.accounting.loss.grid import best_offset, from_above, from_below, grid, outline
+from sfumato.accounting.loss.grid import best_offset, coarse_grid, from_above, from_below, grid
 from sfumato.accounting.pair import FinitePair
 from sfumato.accounting.sampled_pair import SampledGaussian
 from slow import by_profile
@@ -107,7 +107,7 @@ def test_what_a_grid_leaves_out_is_infinite_from_above_and_nothing_from_below(di
         assert full - 1e-14 <= cut <= full + 2 * tail + 1e-14
 
 
-def test_an_outline_knows_the_moments_of_a_gaussian_and_its_tails() -> None:
+def test_a_coarse_grid_knows_the_moments_of_a_gaussian_and_its_tails() -> None:
     pair = SampledGaussian("remove", 1.0, 2.0)  # the loss is N(2, 4)
     sketch = Sketch.of_pairs([(pair, 3)], 1e-38)
     for tilt in (0.0, 0.5, 2.0):
@@ -115,10 +115,10 @@ def test_an_outline_knows_the_moments_of_a_gaussian_and_its_tails() -> None:
         assert log_mgf == pytest.approx(3 * (2 * tilt + 2 * tilt**2), rel=2e-2, abs=1e-3)
         assert mean == pytest.approx(3 * (2 + 4 * tilt), rel=2e-2)
         assert variance == pytest.approx(12, rel=5e-2)
-    low, high = outline(pair).ends(1e-9)
+    low, high = coarse_grid(pair).ends(1e-9)
     assert -13 < low < 2 - 2 * 5.99 < 2 + 2 * 5.99 < high < 16
 
 
-def test_an_outline_measures_the_precision_of_tails() -> None:
+def test_a_coarse_grid_measures_the_precision_of_tails() -> None:
     pair = SampledGaussian("remove", 0.01, 1.0)
-    assert 1e-16 < outline(pair).error(*outline(pair).ends(1e-15)) < 1e-12
+    assert 1e-16 < coarse_grid(pair).error(*coarse_grid(pair).ends(1e-15)) < 1e-12

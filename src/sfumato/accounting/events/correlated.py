@@ -2,7 +2,7 @@
 
 Tree aggregation (DP-FTRL): sums over time, released from binary trees of noisy partial sums.
 
-Unit: whoever contributes at most one clipped vector a round, in the rounds that the participation limits allow; the
+Unit: one that contributes at most one clipped vector a round, in the rounds that the participation limits allow; the
 sampler must enforce the limits. Every node of a tree is a sum with its own Gaussian noise, so all nodes together are
 one Gaussian release of sensitivity S clip norms, S^2 = max over participation patterns of sum_nodes (participations
 below the node)^2, also when later contributions depend on earlier releases (Kairouz et al. 2021, Theorem 4.1 and
@@ -24,7 +24,7 @@ Matrix mechanisms (DP-FTRL with correlated noise): banded, Toeplitz, buffered To
 The noise of round t is row t of C^-1 z with z ~ N(0, (z C_clip)^2) in each coordinate and a lower-triangular strategy
 C; the whole run is then a post-processing of the one Gaussian release C x + z.
 
-Unit: whoever contributes at most one clipped vector a round, in the rounds that the participation limits allow; the
+Unit: one that contributes at most one clipped vector a round, in the rounds that the participation limits allow; the
 sampler must enforce the limits. Its sensitivity is S clip norms, the most that C x moves
 (`streams.matrix_sensitivity`), also when later contributions depend on earlier releases (Denisov et al. 2022, Theorem
 2.1).
@@ -44,10 +44,10 @@ strategies with cyclic Poisson sampling cost less: see `cyclic_poisson`.
 Rounds with a minimum distance between two participations of the same unit, and noise of its own in each round.
 
 A unit takes part in at most min(k, ceil(rounds / (separation + 1))) rounds, so the whole run costs that many releases
-of the event, and the other rounds tell nothing about it. No sampling amplifies: anybody may know who took part when.
+of the event, and the other rounds reveal nothing about it. No sampling amplifies: anybody may know who took part when.
 
 The sampler must enforce it. The bound holds for a unit whose rounds do not depend on any record; they may be fixed,
-drawn at random or chosen by whoever is online. It is false for a sampler that only aims at the separation.
+drawn at random or chosen among those that are online. It is false for a sampler that only aims at the separation.
 
 Sensitivity: in each of its rounds the unit moves the sum as `event` says; added, removed, replaced or blanked, it does
 so in the same rounds.
@@ -59,7 +59,7 @@ so in the same rounds.
 
 Banded matrix mechanisms with cyclic Poisson sampling: correlated noise that is amplified as in DP-SGD.
 
-Unit: whoever contributes at most one clipped vector in a round it is drawn for, and lies in one part of the data.
+Unit: one that contributes at most one clipped vector in a round it is drawn for, and lies in one part of the data.
 
 >>> from sfumato.accounting.guarantees import guarantee
 >>> run = cyclic_poisson(noise_multiplier=4.0, steps=2000, parts=8, sampling_rate=0.08)
@@ -87,8 +87,8 @@ from sfumato.accounting.sampled_pair import SampledGaussian
 
 # What releases with noise that is correlated over time have in common: participation limits and one sensitivity.
 #
-# Unit: whoever contributes at most one clipped vector a round, in the rounds that the limits allow. The whole stream is
-# one Gaussian release, N(S, z^2) against N(0, z^2) at worst, where S is the most that one unit's contributions can move
+# Unit: one that contributes at most one clipped vector a round, in the rounds that the limits allow. The stream is one
+# Gaussian release, N(S, z^2) against N(0, z^2) at worst, where S is the most that one unit's contributions can move
 # it. See `tree` and `matrix` for S, and docs/explanation/trees-and-matrices.md.
 
 
@@ -157,7 +157,7 @@ class TreeAggregation(StreamEvent):
 
     Attributes:
         noise_multiplier: std of the noise of a node divided by the clip norm, > 0.
-        steps: rounds in total, 1 to 10^12. Rounds in which nobody took part count.
+        steps: rounds in total, 1 to 10^12. Rounds without participants count.
         max_participations: most rounds with one unit, in the whole run, >= 1; None where only `min_separation` limits
             it.
         min_separation: least number of rounds between two of them, >= 0 (y - x - 1 for rounds x < y), also across
@@ -218,14 +218,14 @@ _Numbers = Sequence[float] | np.ndarray
 class MatrixMechanism(StreamEvent):
     """A whole run with the noise C^-1 z; made by `banded`, `toeplitz`, `blt` and `from_matrix`.
 
-    Whoever reads the event in a ledger can check it: up to 4096 parameters are kept and the sensitivity is computed
+    Every reader of the event in a ledger can check it: up to 4096 parameters are kept and the sensitivity is computed
     from them again. Of a larger strategy it keeps the SHA-256 digest. A digest proves nothing about the sensitivity, so
     such an event costs nothing known until its parameters were seen in the same process: by making the event from them,
     or by `verify`.
 
     Attributes:
         noise_multiplier: std of a coordinate of z divided by the clip norm, > 0.
-        steps: rounds, the rows of C. Rounds in which nobody took part count.
+        steps: rounds, the rows of C. Rounds without participants count.
         max_participations: most rounds with one unit, >= 1; None where only `min_separation` limits it.
         min_separation: least number of rounds between two of them, >= 0: y - x - 1 for rounds x < y. What papers
             on matrix mechanisms call b is min_separation + 1.
@@ -255,7 +255,7 @@ class MatrixMechanism(StreamEvent):
         if self.parameters:
             kept = tuple(_numbers("parameters", self.parameters).tolist())
             object.__setattr__(self, "parameters", kept)
-            self._compare(_seen(self.strategy, np.asarray(kept), self.participation))
+            self._compare(_squared_sensitivity(self.strategy, np.asarray(kept), self.participation))
 
     @classmethod
     def banded(
@@ -352,7 +352,7 @@ class MatrixMechanism(StreamEvent):
             raise InputError(f"the parameters have digest {_digest(values)}, the event has {self.digest}")
         if self.parameters and tuple(values.tolist()) != self.parameters:
             raise InputError("the parameters differ from those of the event")
-        self._compare(_seen(self.strategy, values, self.participation))
+        self._compare(_squared_sensitivity(self.strategy, values, self.participation))
 
     @classmethod
     def _of(
@@ -361,7 +361,7 @@ class MatrixMechanism(StreamEvent):
         between(1, MOST_STEPS, steps=participation.rounds)
         values = np.asarray(parameters, dtype=np.float64)
         kept = tuple(values.tolist()) if len(values) <= _MOST_KEPT else ()
-        value, exact = _seen(strategy, values, participation)
+        value, exact = _squared_sensitivity(strategy, values, participation)
         return cls(
             noise_multiplier=noise_multiplier,
             steps=participation.rounds,
@@ -445,7 +445,7 @@ _SEEN: dict[tuple[str, str, Participation], Squared] = {}
 """Sensitivities that were computed from parameters in this process, by the digest of these; some hundred bytes each."""
 
 
-def _seen(strategy: Form, parameters: np.ndarray, limits: Participation) -> Squared:
+def _squared_sensitivity(strategy: Form, parameters: np.ndarray, limits: Participation) -> Squared:
     """S^2 of the strategy; remembered."""
     key = (strategy, _digest(parameters), limits)
     if key not in _SEEN:

@@ -24,7 +24,7 @@ array([-8.669016])
 
 Integers released with discrete Gaussian noise: nothing is rounded, so no float betrays anything.
 
-The unit is whoever the sensitivity was computed for: adding, removing or blanking it moves one integer by at most
+The unit is the one that the sensitivity was computed for: adding, removing or blanking it moves one integer by at most
 `sensitivity`, replacing it by at most twice that. For a vector, `renyi` and `rho` hold with the sensitivity in L2 norm
 (Canonne, Kamath and Steinke 2020, Theorems 4 and 14): release it as `ZCDP(sensitivity**2 / (2 * sigma**2))`.
 

@@ -5,7 +5,7 @@ An event says what ran and nothing about a data set: `Gaussian(1.1).poisson(0.01
 normal form: a list of different events with a count each. Adding the same event n times gives the same value
 as multiplying by n, and the count is applied in one place (`terms`), whatever the accountant.
 
-The unit of privacy is whoever the noise multiplier was computed for: its sensitivity is the most that one
+The unit of privacy is the one that the noise multiplier was computed for: its sensitivity is the most that one
 unit can move the sum when it is added or removed.
 
 >>> from sfumato.accounting.events import Gaussian
@@ -53,7 +53,7 @@ class Event:
     """Why the event cannot be released from a sample of the units; empty where it can."""
 
     sampled: ClassVar[bool] = False
-    """Whether it is a release on a sample of the units, whose draw nobody learns."""
+    """Whether it is a release on a sample of the units, whose draw stays secret."""
 
     ranked: ClassVar[Mapping[str, int]] = {}
     """Fields by which events of the kind that are otherwise equal compare: 1 where a larger number costs more, -1 where

@@ -2,15 +2,15 @@
 
 Gaussian releases: a sum with normal noise, and what several of them amount to.
 
-The unit is whoever the noise multiplier was computed for. Adding or removing that unit moves the sum by at most one
-sensitivity; replacing it moves the sum by at most two.
+The unit is the one that the noise multiplier was computed for. Adding or removing that unit moves the sum by at most
+one sensitivity; replacing it moves the sum by at most two.
 
 >>> combined_shift(Gaussian(2.0) * 4, "add_remove")   # four releases of noise 2 are one of noise 1
 1.0
 
-The noisy count that adaptive clipping releases beside a sum.
+The noisy count that adaptive clipping releases with a sum.
 
-Each contribution sends b - 1/2, where b in {0, 1} tells whether its norm was at most the clip norm (Andrew, Thakkar,
+Each contribution sends b - 1/2, where b in {0, 1} states whether its norm was at most the clip norm (Andrew, Thakkar,
 McMahan and Ramaswamy 2021, Section 3). A unit that is added or removed moves the sum of these by 1/2; so does one whose
 contribution is blanked. A unit that is replaced moves it by 1, from one half to the other.
 

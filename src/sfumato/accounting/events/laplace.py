@@ -32,7 +32,7 @@ n = 0, the last for n = s. The pair is symmetric, and its losses lie on a lattic
 
 Numbers and vectors released with Laplace noise, on the reals and on the integers.
 
-The unit is whoever the scale was computed for: adding, removing or blanking it moves the numbers by at most one
+The unit is the one that the scale was computed for: adding, removing or blanking it moves the numbers by at most one
 sensitivity in L1 norm, replacing it by at most two. For one number the pair of the largest move is tight; for a vector
 it dominates, however the move is spread over the coordinates (docs/explanation/laplace.md has the proof).
 

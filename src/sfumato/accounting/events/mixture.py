@@ -5,7 +5,7 @@ else: the other units' contributions, the noise, what was released before. Addin
 dominated by the mixture of N(s_i, std^2) against N(0, std^2), in both directions; see
 docs/explanation/mixture-of-gaussians.md for the proof, and Choquette-Choo, Ganesh, Steinke and Thakurta 2024, "Privacy
 Amplification for Matrix Mechanisms", for the use. For replacing the unit no such pair is proven here: the cost is that
-of somebody who is told i, without amplification, each v_i moving to another vector at distance 2 s_i at most.
+of an observer who knows i, without amplification, each v_i moving to another vector at distance 2 s_i at most.
 
 >>> event = MixtureOfGaussians(noise_std=1.0, sensitivities=(0.0, 1.0), probabilities=(0.99, 0.01))
 >>> from sfumato.accounting.guarantees import guarantee
@@ -30,7 +30,7 @@ Log moments of a mixture of normal distributions against one, the quantity under
 `excess` is E_Q[(P/Q)^a] - 1, computed as a sum of positive terms on logarithms (see `logs`), by a trapezoid rule. The
 likelihood ratio of the mixture has no zero closer to the real line than pi / (largest shift - smallest shift), so
 the rule converges exponentially. Orders for which it would need too many points get an upper bound in closed form: the
-excess of somebody who is told which shift it was.
+excess of an observer who knows which shift it was.
 
 >>> orders = np.array([2.0, 3.0])
 >>> log_excess_mixture(orders, (0.0, 1.0), (0.99, 0.01), "remove").round(6)      # q = 0.01, see sampled_gaussian
@@ -220,7 +220,7 @@ def _add(orders: np.ndarray, shifts: tuple[float, ...], weights: tuple[float, ..
     for index, (order, peak) in enumerate(zip(orders.tolist(), _peaks(orders, shifts, weights).tolist())):
         step = min(0.4, 0.2 / top, 0.4 / np.sqrt(1.0 + order * top**2 / 4))
         low, high = peak - REACH, REACH + top
-        if peak < -2 * REACH:  # what lies around zero is nothing beside it
+        if peak < -2 * REACH:  # what lies around zero is nothing next to it
             high = peak + REACH
         if (high - low) / step > MOST_POINTS:
             continue
@@ -325,8 +325,8 @@ class MixtureOfGaussians(Event):
         shifts, weights = self._cases()
         require_grid(self, (2.0 if adjacency == "replace" else 1.0) * shifts[-1])
         if adjacency == "replace":
-            told = [(weight, SampledGaussian("remove", 1.0, 2 * s)) for s, weight in zip(shifts, weights) if s]
-            return (Labelled(tuple(told), idle=weights[0] if shifts[0] == 0 else 0.0),)
+            known = [(weight, SampledGaussian("remove", 1.0, 2 * s)) for s, weight in zip(shifts, weights) if s]
+            return (Labelled(tuple(known), idle=weights[0] if shifts[0] == 0 else 0.0),)
         return MixedGaussian("remove", shifts, weights), MixedGaussian("add", shifts, weights)
 
     def renyi(self, orders: np.ndarray, adjacency: Adjacency) -> np.ndarray:
@@ -346,7 +346,7 @@ class MixtureOfGaussians(Event):
         return (2.0 if adjacency == "replace" else 0.5) * inverse_square(1 / shifts[-1])
 
     def attained(self, adjacency: Adjacency) -> bool:
-        return adjacency != "replace" or len(self._cases()[0]) == 1  # its pair for replacing tells which case it was
+        return adjacency != "replace" or len(self._cases()[0]) == 1  # its pair for replacing reveals which case it was
 
     def _cases(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Different shifts in units of the noise, in rising order, with their probabilities > 0, which sum to one."""

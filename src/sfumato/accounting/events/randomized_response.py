@@ -1,8 +1,8 @@
 """Randomised response: a unit reports its category, or one drawn at random (Warner 1965).
 
-The unit is whoever reports. Neighbours are two categories of that unit, so the adjacency is "replace": whether somebody
-reports at all is not hidden. The pair is exact: one report is likelier by e^epsilon, one less likely by as much, the
-other k - 2 tell nothing.
+The unit is the one that reports. Neighbours are two categories of that unit, so the adjacency is "replace": whether a
+unit reports at all is not hidden. The pair is exact: one report is likelier by e^epsilon, one less likely by as much,
+the other k - 2 reveal nothing.
 
 >>> from sfumato.accounting.guarantees import guarantee
 >>> coin = RandomizedResponse(noise_parameter=0.5, categories=2)         # the truth with probability 3/4

@@ -2,7 +2,7 @@
 
 Events on a sample of the units: Poisson sampling, and samples of a fixed size.
 
-A unit that is not drawn contributes nothing, and nobody learns who was drawn; that amplifies privacy. What is
+A unit that is not drawn contributes nothing, and no one learns who was drawn; that amplifies privacy. What is
 accounted is the sampling that ran: a sample of fixed size is never Poisson's. A shuffled epoch is neither and is
 accounted without amplification.
 
@@ -372,16 +372,18 @@ class TruncatedPoisson(Event):
             free = np.minimum(free + np.log(2), log_excess_replace(orders, q, z))
         if adjacency != "add_remove":
             full = full + np.log(2)
-        log_excess = np.logaddexp(free + np.log(self._chance_of_room()), full + np.log(self.chance_of_full_batch))
+        log_excess = np.logaddexp(
+            free + np.log(self._chance_of_partial_batch()), full + np.log(self.chance_of_full_batch)
+        )
         return np.minimum(renyi_from_log_excess(log_excess, orders, 2 / z), orders * self.rho(adjacency))
 
     def rho(self, adjacency: Adjacency) -> float:
         return self.event.rho("replace")
 
     def attained(self, adjacency: Adjacency) -> bool:
-        return False  # the pair tells whether the batch was full, which no release of it does
+        return False  # the pair reveals whether the batch was full, which no release of it does
 
-    def _chance_of_room(self) -> float:
+    def _chance_of_partial_batch(self) -> float:
         return max(
             float(scipy.special.betaincc(self.max_batch, self.population - self.max_batch, self.sampling_rate)),
             _LEAST_CHANCE,
@@ -393,7 +395,7 @@ class TruncatedPoisson(Event):
         return shift
 
     def _lottery(self, free: SampledGaussian, full: SampledGaussian) -> Pair:
-        return Labelled(((self._chance_of_room(), free), (self.chance_of_full_batch, full)))
+        return Labelled(((self._chance_of_partial_batch(), free), (self.chance_of_full_batch, full)))
 
 
 @derivation("truncated_poisson")

@@ -1,7 +1,7 @@
 """Private selection: a mechanism is run a random number of times, and only the best of its outputs is released.
 
 The choice of hyperparameters is the case in mind: each run draws its settings at random, trains with them, and the best
-model is released. The number of runs K is drawn from a truncated negative binomial distribution, and nobody may learn
+model is released. The number of runs K is drawn from a truncated negative binomial distribution, and no one may learn
 it (Papernot and Steinke 2022, "Hyperparameter Tuning with Renyi Differential Privacy", Definition 1). The more K
 varies, the less the repetition costs: a geometric number of runs of a pure epsilon mechanism costs 3 epsilon, a
 logarithmic one 2 epsilon, however many runs are expected.
@@ -27,7 +27,7 @@ from sfumato.accounting.loss.renyi import rho_of_pure
 from sfumato.accounting.numerics import round_up, total
 
 _ORDERS = np.concatenate([1 + np.geomspace(1e-3, 1, 30), np.geomspace(2.1, 8192, 120)])  # of the second divergence
-_LEAST_SHAPE = 1e-9  # beside which a shape is that of the logarithmic distribution
+_LEAST_SHAPE = 1e-9  # below which a shape is that of the logarithmic distribution
 
 
 @event_kind("private_selection")

@@ -41,7 +41,7 @@ which is attained where no inner product is negative (Choquette-Choo et al. 2023
 - columns whose supports do not meet within a pattern (at most b bands): the heaviest pattern of ||C_j||^2, by dynamic
   programming (ibid., Algorithm 3);
 - Toeplitz matrices with non-increasing coefficients >= 0: rounds 0, b, 2b, ... (Kalinin and Lampert 2024, Theorem 2),
-  as every inner product falls when two rounds move apart or back.
+  as every inner product falls when the distance of two rounds grows or shrinks.
 
 Anything else gets an upper bound: for Toeplitz matrices the coefficients' non-increasing envelope, for other matrices
 each round with the heaviest partners that it could have by itself. All results are rounded up.
@@ -102,7 +102,7 @@ class Participation:
         return fitting if self.max_participations is None else min(self.max_participations, fitting)
 
     def refuse_unreachable(self) -> None:
-        """Refuse a cap that no pattern reaches: whoever set it expects another run.
+        """Refuse a cap that no pattern reaches: its author expects another run.
 
         Raises:
             InputError: more participations than fit.
@@ -117,8 +117,8 @@ class Participation:
     def allows(self, pattern: Sequence[int]) -> bool:
         """Whether a unit may take part in exactly these rounds, 0-based and ascending."""
         inside = all(0 <= position < self.rounds for position in pattern)
-        apart = all(later - earlier >= self.period for earlier, later in pairwise(pattern))
-        return inside and apart and len(pattern) <= self.most
+        spaced = all(later - earlier >= self.period for earlier, later in pairwise(pattern))
+        return inside and spaced and len(pattern) <= self.most
 
     def patterns(self) -> Iterator[tuple[int, ...]]:
         """Every pattern that is allowed, the empty one included. Exponentially many: for short runs only."""
@@ -240,7 +240,7 @@ class _Block:
 
     `ahead`: the first participation can be as late as this; `behind`: the last one can be as early as this, counted
     from the block's end. Both are cut at b - 1, beyond which no neighbour reaches. Any two demands on the first and
-    the last round that these allow, and that are (k-1) b apart, can be met together.
+    the last round that these allow, and that are (k-1) b rounds from each other, can be met together.
     """
 
     def __init__(self, rounds: int, rows: dict[int, np.ndarray]) -> None:
@@ -417,7 +417,7 @@ def general(matrix: np.ndarray, participation: Participation) -> Squared:
 
 
 def heaviest(weights: np.ndarray, period: int, most: int) -> tuple[np.ndarray, bool]:
-    """The largest sum of at most `most` weights, `period` or more apart.
+    """The largest sum of at most `most` weights, with a distance of `period` or more.
 
     Args:
         weights: float [..., n], >= 0.

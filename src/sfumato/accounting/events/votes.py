@@ -84,20 +84,20 @@ class NoisyVote(_VoteEvent):
         if self.attributes is not None:
             whole(attributes=self.attributes)
 
-    def moved(self, adjacency: Adjacency) -> tuple[float, bool]:
+    def sensitivity_of(self, adjacency: Adjacency) -> tuple[float, bool]:
         """The weight of the votes that one unit moves, and whether it moves them from one class to another."""
-        return _moved(self, adjacency)
+        return _sensitivity_of(self, adjacency)
 
     def sensitivity(self, adjacency: Adjacency) -> float:
         """Most that one unit moves the counts, in L2 norm."""
-        weight, exchanged = self.moved(adjacency)
+        weight, exchanged = self.sensitivity_of(adjacency)
         return weight * math.sqrt((2.0 if exchanged else 1.0) * (self.attributes or 1))
 
     def gaussian_shift(self, adjacency: Adjacency) -> float:
         return self.sensitivity(adjacency) / self.noise_std
 
     def rho(self, adjacency: Adjacency) -> float:
-        weight, exchanged = self.moved(adjacency)
+        weight, exchanged = self.sensitivity_of(adjacency)
         return inverse_square(self.noise_std / weight) * (1.0 if exchanged else 0.5) * (self.attributes or 1)
 
     def printed_rho(self) -> float:
@@ -137,13 +137,13 @@ class VoteThreshold(_VoteEvent):
     def __post_init__(self) -> None:
         _validate(self)
 
-    def moved(self, adjacency: Adjacency) -> tuple[float, bool]:
+    def sensitivity_of(self, adjacency: Adjacency) -> tuple[float, bool]:
         """The weight of the votes that one unit moves, and whether it moves them from one class to another."""
-        return _moved(self, adjacency)
+        return _sensitivity_of(self, adjacency)
 
     def sensitivity(self, adjacency: Adjacency) -> float:
         """Most that one unit moves the highest count."""
-        return self.moved(adjacency)[0]
+        return self.sensitivity_of(adjacency)[0]
 
     def gaussian_shift(self, adjacency: Adjacency) -> float:
         return self.sensitivity(adjacency) / self.noise_std
@@ -159,7 +159,7 @@ def honest_noise_std(noise_std: float, agents: int, missing: int) -> float:
     agents is noise_std sqrt((agents - missing) / agents). Where the talliers add the noise nothing is lost.
 
     The event with this noise holds for zero_out and replace, where the agent adds its share whatever it votes. Under
-    add_remove its share leaves with it, which changes the variance and tells that it left: let the talliers add the
+    add_remove its share leaves with it, which changes the variance and reveals that it left: let the talliers add the
     noise then.
 
     Args:
@@ -182,7 +182,7 @@ def honest_noise_std(noise_std: float, agents: int, missing: int) -> float:
     return noise_std * math.sqrt((agents - missing) / agents)
 
 
-def _moved(event: NoisyVote | VoteThreshold, adjacency: Adjacency) -> tuple[float, bool]:
+def _sensitivity_of(event: NoisyVote | VoteThreshold, adjacency: Adjacency) -> tuple[float, bool]:
     one_of(("add_remove", "replace", "zero_out"), adjacency=adjacency)
     if event.level == "agent":
         return 1.0, adjacency == "replace"
@@ -238,7 +238,7 @@ class VoteCostRelease(Event):
 
 
 def largest_order(beta: float) -> float:
-    """The order from which on a noise that follows a sensitivity of this smoothness tells without limit."""
+    """The order from which on a noise that follows a sensitivity of this smoothness costs without limit."""
     return 1.0 + 1.0 / math.expm1(2.0 * beta)
 
 

@@ -19,11 +19,11 @@ from functools import cached_property
 import numpy as np
 
 from sfumato._lazy import scipy
-from sfumato.accounting.loss.grid import Atoms, TooFine, outline
+from sfumato.accounting.loss.grid import Atoms, TooFine, coarse_grid
 from sfumato.accounting.numerics import EPS, dot
 from sfumato.accounting.pair import Pair
 
-_MOST = 1e4  # of tilt * mean: more tells nothing about a distribution that ends
+_MOST = 1e4  # of tilt * mean: more adds nothing about a distribution that ends
 
 
 class Sketch:
@@ -41,7 +41,7 @@ class Sketch:
         """The sketch of pairs, without the losses that P exceeds, or falls short of, with this probability."""
         sketch = cls([])
         for pair, count in parts:
-            own = outline(pair)
+            own = coarse_grid(pair)
             low, high = own.ends(tail)
             seen = (own.masses > 0) & (own.losses >= low) & (own.losses <= high)
             losses, masses = own.losses[seen], own.masses[seen]

@@ -88,10 +88,10 @@ class Atoms:
         return self.relative + 2 * EPS * (760.0 + 2 * tilt * self.largest)
 
 
-# The outline of a pair: a thousand cells, fine around its bulk, to decide how to look closer.
+# The coarse grid of a pair: a thousand cells, fine around its bulk, to decide how to look closer.
 #
 # A grid must end somewhere, needs a gap, and is best composed under a tilt; all of that follows from moments and tails
-# that a few cells of uneven width tell well enough. Bounds do not rest on them, with two exceptions: the tails beyond
+# that a few cells of uneven width show well enough. Bounds do not rest on them, with two exceptions: the tails beyond
 # which a grid ends are computed masses of the pair, and so is the precision of those masses.
 
 
@@ -101,7 +101,7 @@ _WIDEST = 0.25  # cell; `error` of a wide one, at its upper edge, says little ab
 
 
 @dataclass(frozen=True, eq=False)
-class Outline:
+class CoarseGrid:
     """Masses of a pair on cells of uneven width.
 
     Attributes:
@@ -135,8 +135,8 @@ class Outline:
 
 
 @lru_cache(maxsize=256)
-def outline(pair: Pair) -> Outline:
-    """The outline of a pair; remembered."""
+def coarse_grid(pair: Pair) -> CoarseGrid:
+    """The coarse grid of a pair; remembered."""
     low, high = pair.span()
     width = max(high - low, 1e-12 * (1.0 + abs(high)))
     bulk = min(max(pair.bulk(), low), high)
@@ -154,7 +154,7 @@ def outline(pair: Pair) -> Outline:
         # the mean of the loss is above that of e^-loss by half its variance, which is that of an even cell
         losses = np.clip(np.log(upper) - np.log(lower) + np.diff(edges) ** 2 / 24, edges[:-1], edges[1:])
     losses = np.where(np.isfinite(losses), losses, edges[1:])
-    return Outline(edges, losses, upper, above, below, precision, bulk)
+    return CoarseGrid(edges, losses, upper, above, below, precision, bulk)
 
 
 def _precision(
@@ -232,7 +232,7 @@ def grid(pair: Pair, gap: float, tail: float, above: bool) -> Atoms:
 
 def span(pair: Pair, tail: float) -> float:
     """Length of the grid."""
-    low, high = outline(pair).ends(tail)
+    low, high = coarse_grid(pair).ends(tail)
     return high - low
 
 
@@ -245,7 +245,7 @@ def lattice(pair: Pair) -> tuple[float, float] | None:
 def _make(pair: Pair, gap: float, tail: float, above: bool) -> Atoms:
     own = lattice(pair)
     offset = own[0] if own else best_offset(pair, gap)
-    return (from_above if above else from_below)(pair, gap, offset, outline(pair).ends(tail))
+    return (from_above if above else from_below)(pair, gap, offset, coarse_grid(pair).ends(tail))
 
 
 _remembered_tiny = lru_cache(maxsize=512)(_make)
@@ -454,5 +454,5 @@ def _affine_chain(ratio: np.ndarray, start: float) -> np.ndarray:
 def _round_off(pair: Pair, knots: np.ndarray, tails: int) -> tuple[float, float]:
     """How far losses are off, and the relative error of the curve, a step (docs/explanation/round-off.md)."""
     low, high = float(knots[0]), float(knots[-1])
-    relative = tails * outline(pair).error(low, high)
+    relative = tails * coarse_grid(pair).error(low, high)
     return 2 * EPS + 6 * EPS * max(abs(low), abs(high)) + relative, relative
