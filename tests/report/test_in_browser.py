@@ -86,7 +86,7 @@ def test_epsilon_and_delta_are_whole_on_the_first_screen_of_a_screenshot(chromiu
 def test_verdict_epsilon_result_and_trouble_are_on_the_first_screen(chromium, pages, width, height):
     for page in pages[:2]:
         chromium.open(page, width, height)
-        for what in (".verdict .word", ".verdict .said", ".summary .figure-value", ".summary .figure-note"):
+        for what in (".verdict .word", ".verdict .sentence", ".summary .figure-value", ".summary .figure-note"):
             low = f"[...document.querySelectorAll({what!r})].map(e => e.getBoundingClientRect().bottom)"
             assert all(0 < bottom <= height for bottom in chromium.evaluate(low))
         assert "ε = " in chromium.evaluate("document.querySelector('.number').innerText")

@@ -139,12 +139,13 @@ def test_pictures_are_on_the_page_itself_and_on_no_public_one(make_run):
     assert {source for source in page.loads if "image" in source} == {
         f"data:image/png;base64,{png}" for png in ("aVBO", "iVBO")
     }
+    assert "Nearest images" in page.text
     assert "untrained: 0 of 2 right" in page.text
     assert "nearest, trained: 1 of 2 right" in page.text
     assert 'alt="p&lt;0&gt;"' in (run / "report.html").read_text()
     out = run / "public.html"
     assert read(write_report([run], out, public=True)).pictures == 0
-    assert "alike" not in read(out).text
+    assert "Nearest images" not in read(out).text
     assert read(write_report([run], out, public=True, public_evaluation=True)).pictures == 5
 
 
@@ -303,7 +304,7 @@ def test_several_runs_are_compared_first_and_then_shown(make_run):
     assert text.count("What would be promised") == 1
     table = re.search(r"<tbody>(.*?)</tbody>", page.read_text(), re.S).group(1)
     assert [re.search(rf'href="#r{i}">{run.name}<', table) is not None for i, run in enumerate(runs)] == [True] * 6
-    assert "nobody: simulation only" in table
+    assert "none: simulation only" in table
     assert "12 of 40" in table
     assert "their costs add up" in text
 

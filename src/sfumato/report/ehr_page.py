@@ -3,9 +3,9 @@
 It has no scripts, makes no requests and is readable on paper. It was computed from real patients without noise and says
 so at the top; it is written for its owner's eyes. Three verdicts come first, with the rules behind them.
 
->>> said = fidelity_verdict(0.55, 0.52)
->>> said.word
-'hard to tell apart'
+>>> verdict = fidelity_verdict(0.55, 0.52)
+>>> verdict.word
+'hard to distinguish'
 """
 
 from dataclasses import dataclass
@@ -32,17 +32,16 @@ _LIMITS = (
     "An attack that finds no more than its ideal may only be too weak for so many records. Its interval says how much "
     "it could have missed.",
     "Of so many measures, one in forty is above its ideal by chance alone.",
-    "The distances look at a summary of each patient: what is told only by the order of visits in between is not "
-    "attacked.",
+    "The distances look at a summary of each patient: what only the order of visits in between shows is not attacked.",
     "Rare patients are more at risk than these averages say. The true positive rate at a low false positive rate looks "
     "at the few that are remembered best, as far as the number of patients allows.",
     "The figures were computed from real patients without noise. This page is not private.",
 )
 _MOST_CDFS = 24
-_PARTS = {"static": "Static columns", "temporal": "Visits"}
+_HEADINGS = {"static": "Static columns", "temporal": "Visits"}
 _RULES = (
-    f"Fidelity: with an AUC up to {_HARD} a detector can hardly tell the records from real ones, above {_EASY} easily; "
-    f"below {1 - _HARD:g} they are nearer to real ones than these are to each other, as copies are. Utility: as useful "
+    f"Fidelity: with an AUC up to {_HARD} a detector can hardly distinguish the records from real ones, above {_EASY} "
+    f"easily; below {1 - _HARD:g} they are nearer to real ones than these are to each other, as copies are. Utility: as useful "
     f"as real where the interval of the gap holds 0 or less, nearly where the gap is at most {_CLOSE}. Attacks: above "
     "the ideal where the whole interval of the difference is."
 )
@@ -106,7 +105,7 @@ def render(evaluation: Evaluation, *, about: str = "") -> str:
         ],
         rules=_RULES,
         limits=_LIMITS,
-        together=_together(fidelity),
+        together=_fidelity_rows(fidelity),
         columns=[_column(each) for each in fidelity.columns],
         cdfs=_cdf_figures(fidelity),
         most_cdfs=_MOST_CDFS,
@@ -124,7 +123,7 @@ def render(evaluation: Evaluation, *, about: str = "") -> str:
 
 def summary_rows(evaluation: Evaluation) -> list[tuple[str, str, str]]:
     """(measure, of synthetic records, its ideal) of the whole evaluation, as the terminal shows them."""
-    rows = _together(evaluation.fidelity)
+    rows = _fidelity_rows(evaluation.fidelity)
     for each in evaluation.utility.models if evaluation.utility else ():
         rows.append((f"{each.model}, AUC", _within(each.synthetic), _within(each.real)))
     for attack in evaluation.attacks:
@@ -135,7 +134,7 @@ def summary_rows(evaluation: Evaluation) -> list[tuple[str, str, str]]:
     return rows
 
 
-def _together(fidelity: Fidelity) -> list[tuple[str, str, str]]:
+def _fidelity_rows(fidelity: Fidelity) -> list[tuple[str, str, str]]:
     """(what, of synthetic records, of those held out)."""
     sides = fidelity.synthetic, fidelity.ideal
 
@@ -189,17 +188,18 @@ def fidelity_verdict(detector: float | None, ideal: float | None) -> Verdict:
     """From the detector's AUC on synthetic and on held-out records."""
     if detector is None:
         return Verdict("Fidelity", "not judged", "Too few patients for a detector.", None)
-    beside = "" if ideal is None else f" Held-out patients reach {near(ideal, 2)}."
+    reached = "" if ideal is None else f" Held-out patients reach {near(ideal, 2)}."
     said = (
-        f"A detector tells synthetic from real patients with an AUC of {near(detector, 2)}; guessing has 0.5.{beside}"
+        f"A detector distinguishes synthetic from real patients with an AUC of {near(detector, 2)}; guessing has 0.5."
+        f"{reached}"
     )
     if detector < 1 - _HARD:  # trees that never saw a patient take its copy's side, which is the wrong one
         return Verdict("Fidelity", "copies of real patients", said, False)
     if detector <= _HARD:
-        return Verdict("Fidelity", "hard to tell apart", said, True)
+        return Verdict("Fidelity", "hard to distinguish", said, True)
     if detector <= _EASY:
-        return Verdict("Fidelity", "told apart", said, None)
-    return Verdict("Fidelity", "easily told apart", said, False)
+        return Verdict("Fidelity", "distinguishable", said, None)
+    return Verdict("Fidelity", "easy to distinguish", said, False)
 
 
 def utility_verdict(utility: Utility | None) -> Verdict:
@@ -237,7 +237,7 @@ def attacks_verdict(attacks: tuple[Attack, ...]) -> Verdict:
 
 
 def _cdf_figures(fidelity: Fidelity) -> list[Figure]:
-    """Of the numeric columns that are furthest apart, these first."""
+    """Of the numeric columns, those with the largest distance first."""
     found = [(each.fit.distance or 0.0, each.name, each.cdf) for each in fidelity.columns if each.cdf]
     found.sort(key=lambda each: -each[0])
     return [_cdf(f"cdf-{place}", *each) for place, each in enumerate(found[:_MOST_CDFS])]
@@ -263,7 +263,7 @@ def _projection_figures(fidelity: Fidelity) -> list[Figure]:
             Series(label, [x for x, _ in points], [y for _, y in points], place, loose=True, fine=True)
             for place, (label, points) in enumerate((("real", projection.real), ("synthetic", projection.synthetic)))
         ]
-        title = f"{_PARTS[part]}, t-SNE"
+        title = f"{_HEADINGS[part]}, t-SNE"
         svg = line_chart(f"tsne-{part}", title, Axis("first coordinate"), Axis("second coordinate"), lines)
         found.append(Figure(title, svg, [(swatch(line), line.label) for line in lines]))
     return found

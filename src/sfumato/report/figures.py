@@ -97,7 +97,7 @@ def clip_norm_figure(name: str, runs: Sequence[Named]) -> Figure | None:
     lines = [
         Series(each.name, each.run.metrics.rounds, each.run.metrics.clip_norm, each.colour, each.colour)
         for each in runs
-        if each.run.metrics and each.run.covered and _moved(each.run.metrics)
+        if each.run.metrics and each.run.covered and _clip_norm_changes(each.run.metrics)
     ]
     title = "The clip norm, from noisy counts"
     return _figure(name, title, Axis("rounds", low=0), Axis("clip norm", low=0), lines) if lines else None
@@ -109,7 +109,7 @@ def recall_figure(name: str, runs: Sequence[Named]) -> Figure | None:
     if not fars:
         return None
     alone = len(runs) == 1
-    # The rates of one run, or one rate of all runs: never both, or no line could be told from another.
+    # The rates of one run, or one rate of all runs: never both, or lines could not be distinguished.
     chosen = fars if alone else fars[:1]
     lines = []
     for each in runs:
@@ -282,7 +282,7 @@ def _spread(lines: Sequence[Series]) -> float:
     return max(values) / min(values) if values else 1.0
 
 
-def _moved(metrics: Metrics) -> bool:
+def _clip_norm_changes(metrics: Metrics) -> bool:
     return len({value for value in metrics.clip_norm if value is not None}) > 1
 
 
@@ -291,7 +291,7 @@ def _private_column(run: RunRecord, name: str) -> Sequence[float | None]:
     if run.metrics is None:
         return []
     if name == "clip_norm":
-        return [] if run.covered or not _moved(run.metrics) else run.metrics.clip_norm
+        return [] if run.covered or not _clip_norm_changes(run.metrics) else run.metrics.clip_norm
     if name == "clipped" and all(bound is None for bound in run.metrics.clip_norm):
         return []  # nothing was to be clipped
     return run.metrics.private.get(name, [])

@@ -2,7 +2,7 @@
 
 The page of a run that has private figures says so at the top and next to each of them. A public page holds only what
 the statement covers: plan, statement, ledger and what follows from them. Measurements on validation and test data are
-on it only if the caller says that those records are public: nothing in a run can tell.
+on it only if the caller says that those records are public: nothing in a run states that.
 
 A run is a list of sections, each with an anchor, a title and a body. What they hold is decided here; how it is marked
 up, by the macros of `templates/run.html`.
@@ -59,14 +59,14 @@ _SEVERAL = {"example": "examples", "label": "labels"}
 _PATHS = ("data", "agents", "events", "physionet2012", "mimic_iv")
 """What a command may keep of where its records are."""
 
-_GIVEN = {
+_ARGUMENTS = {
     "users": "model, users",
     "examples": "model, examples",
     "agents": "agents, pool, model, student=student",
     "labels": "model, examples",
     "ehr": "records",
 }
-"""What a plan is given, by its kind of records."""
+"""The arguments of a plan's `fit`, by its kind of records."""
 
 
 @dataclass(frozen=True)
@@ -319,7 +319,7 @@ def _drawn(*figures: Figure | None) -> list[Figure]:
 
 
 def _names(records: Sequence[RunRecord]) -> list[str]:
-    """The folders' names, with as much of the path in front as tells them apart."""
+    """The folders' names, with as much of the path in front as distinguishes them."""
     paths = [record.path.resolve() for record in records]
     depth, deepest = 1, max(len(path.parts) for path in paths)
     while depth < deepest and len({path.parts[-depth:] for path in paths}) < len(set(paths)):
@@ -438,7 +438,7 @@ def _attacks(run: RunRecord) -> list[tuple[str, str, str, str]]:
 
 
 def _private_facts(run: RunRecord) -> list[tuple[str, str]]:
-    """Sums over the run of figures that tell who took part."""
+    """Sums over the run of figures that reveal who took part."""
     if run.metrics is None:
         return []
     columns = {
@@ -506,8 +506,8 @@ def _noise(run: RunRecord) -> str:
 
 def _whom(run: RunRecord) -> str:
     if not run.guaranteed:
-        return "nobody"
-    return "nobody: simulation only" if run.seeded else words.unit_name(run.statement.unit)
+        return "none"
+    return "none: simulation only" if run.seeded else words.unit_name(run.statement.unit)
 
 
 def _population(run: RunRecord) -> str:
@@ -619,7 +619,7 @@ def _python(run: RunRecord, name: str) -> str:
             "",
             f"fields = json.loads(Path({name + '/plan.json'!r}).read_text())",
             *made,
-            f"plan.fit({_GIVEN[algorithm.records]}, out={name + '-again'!r})",
+            f"plan.fit({_ARGUMENTS[algorithm.records]}, out={name + '-again'!r})",
         ]
     )
 

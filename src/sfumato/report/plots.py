@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 COLOURS = ("#1f5a7a", "#b4540a", "#2f7048", "#85378a", "#7a6000", "#a8233b", "#4b5563", "#0d6f75")
-"""Dark enough for text on a light ground; told apart by people who are colour-blind with the dashes below."""
+"""Dark enough for text on a light ground; distinguished by people who are colour-blind with the dashes below."""
 DARK_COLOURS = ("#7fb8dc", "#f0a35e", "#86c79b", "#d29ad6", "#d8bf55", "#f08a9b", "#a9b4c2", "#6cc7cd")
 """The same on a dark ground."""
 DASHES = ("", "7 3", "2 3", "9 3 2 3")

@@ -1,7 +1,7 @@
 """A run's folder as a report needs it: read whole, checked, never changed.
 
 Guarantees that what is shown is what the files say: a missing or damaged file is refused by name, the ledger's
-chain is verified line by line, and its events are accounted again beside the statement.
+chain is verified line by line, and its events are accounted again to check the statement.
 """
 
 import base64
@@ -31,7 +31,7 @@ from sfumato.training.plan import current
 
 T = TypeVar("T")
 
-_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, OverflowError)  # of reading what nobody should have written
+_DAMAGE = (ValueError, TypeError, KeyError, AttributeError, OverflowError)  # of reading what no run writes
 _ALL = "all"
 
 
@@ -117,7 +117,7 @@ class Evaluation:
     Attributes:
         about: counts of images, users, classes and pairs, those that are known.
         untrained, trained: None if not measured.
-        seen: the trained model on people who took part, which is private; None if not measured.
+        participants: the trained model on people who took part, which is private; None if not measured.
         stages: the models of the first, second, … stage, of a run that has some.
         attacks: on the records that the run made, the first measure of each.
     """
@@ -125,7 +125,7 @@ class Evaluation:
     about: dict[str, int]
     untrained: Score | None
     trained: Score | None
-    seen: Score | None = None
+    participants: Score | None = None
     stages: tuple[Score, ...] = ()
     attacks: tuple[AttackFound, ...] = ()
 
@@ -266,7 +266,7 @@ class RunRecord:
 
     @property
     def covered(self) -> bool:
-        """Whether noise that nobody can repeat stands between the records and what was released."""
+        """Whether noise that no one can repeat stands between the records and what was released."""
         return self.guaranteed and not self.seeded
 
     @property
@@ -380,12 +380,12 @@ def _evaluation(value: Any) -> Evaluation:
     """
     names = ("images", "examples", "users", "classes", "genuine_pairs", "impostor_pairs")
     about = {name: int(value[name]) for name in names if value.get(name) is not None}
-    untrained, trained, seen = (
+    untrained, trained, participants = (
         _score(value[name]) if name in value else None for name in ("untrained", "trained", SEEN)
     )
     stages = takewhile(value.__contains__, (f"stage {number}" for number in count(1)))
     attacks = tuple(map(_attack, value.get("synthetic", {}).get("attacks", ())))
-    return Evaluation(about, untrained, trained, seen, tuple(_score(value[name]) for name in stages), attacks)
+    return Evaluation(about, untrained, trained, participants, tuple(_score(value[name]) for name in stages), attacks)
 
 
 def _attack(value: Any) -> AttackFound:
@@ -477,20 +477,20 @@ def by_records(run: RunRecord, *, private: bool) -> ByRecords | None:
     trained = run.evaluation.trained if run.evaluation else None
     if run.evaluation is None or trained is None or not trained.by_records:
         return None
-    seen = run.evaluation.seen if private else None
+    participants = run.evaluation.participants if private else None
     measure = next((name for name in (*FIRST, "accuracy") if name in trained.by_records[-1].measures), None)
     if measure is None:
         return None
-    parts = [("never trained on", _groups(trained, measure))]
-    if seen is not None:
-        parts.append(("who took part (not private)", _groups(seen, measure)))
+    columns = [("never trained on", _groups(trained, measure))]
+    if participants is not None:
+        columns.append(("who took part (not private)", _groups(participants, measure)))
     named = NUMBERS.get(measure, measure)
     header = ["records of a person"]
-    for who, _ in parts:
+    for who, _ in columns:
         header += [f"people {who}", named]
-    ranges = list(dict.fromkeys(each for _, groups in parts for each in groups if each != _ALL))
+    ranges = list(dict.fromkeys(each for _, groups in columns for each in groups if each != _ALL))
     ranges.sort(key=lambda text: int(text.split()[0]))
-    return ByRecords(header, [_row(each, parts, measure) for each in (*ranges, _ALL)], seen is not None)
+    return ByRecords(header, [_row(each, columns, measure) for each in (*ranges, _ALL)], participants is not None)
 
 
 def _groups(score: Score, measure: str) -> dict[str, Group]:
@@ -501,9 +501,9 @@ def _groups(score: Score, measure: str) -> dict[str, Group]:
     return found
 
 
-def _row(records: str, parts: list[tuple[str, dict[str, Group]]], measure: str) -> list[str]:
+def _row(records: str, columns: list[tuple[str, dict[str, Group]]], measure: str) -> list[str]:
     cells = [records]
-    for _, groups in parts:
+    for _, groups in columns:
         group = groups.get(records)
         users = group.users if group else None
         value = group.measures.get(measure) if group else None

@@ -87,12 +87,12 @@ def promise(run: RunRecord) -> list[str]:
     unit, explained = _UNITS[statement.unit]
     hidden = _WHICH if statement.unit == "label" else _TOOK_PART[statement.adjacency].format(unit=unit)
     would = "would hide" if run.seeded else "hides"
-    told = (
+    promised = (
         f"The released model {would} {hidden}. A test of this that is wrong in one case with probability p is right in "
         f"the other one with probability at most {odds_factor(statement.epsilon)} p + {up(statement.delta, 3)}: e to "
         "the power of ε, times p, plus δ. It holds for every test, whatever else its author knows."
     )
-    return [told, explained]
+    return [promised, explained]
 
 
 def meaning(run: RunRecord) -> list[tuple[str, str]]:
@@ -110,14 +110,14 @@ def meaning(run: RunRecord) -> list[tuple[str, str]]:
         )
     ]
     if statement.population:
-        told = up(published(statement.delta, statement.population), 2)
+        expected = up(published(statement.delta, statement.population), 2)
         large = is_too_large(statement.delta, statement.population)
         remark = "too large, it should be below 0.1" if large else "well below 1, as it should be"
         rows.append(
             (
                 f"δ allows each record to be published in full with this probability. Of {statement.population:,}, how "
                 "many is that on average?",
-                f"{told}: {remark}",
+                f"{expected}: {remark}",
             )
         )
     if statement.rho is not None:
