@@ -105,7 +105,7 @@ class Frames:
                 ~np.isnan(data.numbers),
                 data.codes >= 0,
                 _one_hot(temporal_codec, data.codes),
-                np.nan_to_num(self.scales.gap.places(gaps))[:, None],
+                np.nan_to_num(self.scales.gap.positions(gaps))[:, None],
                 np.zeros((len(data.times), 1)),  # the number of visits, below
             ],
             axis=1,
@@ -208,7 +208,7 @@ def _scaled(scales: Any, values: np.ndarray) -> np.ndarray:
     """Numbers [n, columns] in [0, 1], a column's mean where they are missing."""
     found = np.empty(values.shape)
     for place, scale in enumerate(scales):
-        column = scale.places(values[:, place])
+        column = scale.positions(values[:, place])
         known = ~np.isnan(column)
         found[:, place] = np.where(known, column, column[known].mean() if known.any() else 0.5)
     return found

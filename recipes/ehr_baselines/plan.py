@@ -59,7 +59,7 @@ class BaselineSynthesizer:
         self,
         count: int,
         *,
-        given: Mapping[str, Any] | None = None,
+        conditions: Mapping[str, Any] | None = None,
         seed: int | None = None,
         block: int = BLOCK,
         progress: Callable[[int, int], None] | None = None,
@@ -68,16 +68,16 @@ class BaselineSynthesizer:
 
         Args:
             count: of patients.
-            given: conditions on static columns, the outcome among them: a category, or (lowest, highest) of a number;
-                records that do not meet them are dropped.
+            conditions: on static columns, the outcome among them: a category, or (lowest, highest) of a number; records
+                that do not meet them are dropped.
             seed: the same records again; None draws from the operating system.
-            block: patients in a block, the last one apart.
-            progress: is told how many there are, and of how many.
+            block: patients in a block; the last one may have fewer.
+            progress: called with how many there are, and of how many.
 
         Raises:
             InputError: a condition names no column or category, or next to no record meets it.
         """
-        conditions = Conditions(self.frames.scales.schema, given or {})
+        wanted = Conditions(self.frames.scales.schema, conditions or {})
 
         def made(first: int, size: int, generator: torch.Generator) -> EHRDataset:
             def draw(count: int) -> tuple[EHRDataset, np.ndarray, np.ndarray]:
@@ -86,7 +86,7 @@ class BaselineSynthesizer:
                 drawn = self.frames.records(frames, outcome if self.networks.conditional else None, generator)
                 return drawn, drawn.static_numbers, drawn.static_codes
 
-            return joined([drawn.take(places) for drawn, places in conditions.kept(size, draw)], first)
+            return joined([drawn.take(places) for drawn, places in wanted.draw_until_met(size, draw)], first)
 
         return in_blocks(made, count, seed=seed, block=block, progress=progress)
 

@@ -495,7 +495,7 @@ def test_the_same_seed_learns_the_same_and_another_one_something_else(patients, 
 
 @pytest.mark.parametrize("given", [{"died": "yes"}, {"sex": "f", "age": (45, 65)}])
 def test_what_is_given_holds_for_every_record(patients, quick, given: dict):
-    (found,) = quick("rcgan").fit(patients(60)).synthesizer.sample(30, given=given, seed=1)
+    (found,) = quick("rcgan").fit(patients(60)).synthesizer.sample(30, conditions=given, seed=1)
     assert len(found) == 30
     for place, column in enumerate(found.schema.static_categorical):
         if column.name in given:
@@ -505,8 +505,8 @@ def test_what_is_given_holds_for_every_record(patients, quick, given: dict):
 
 
 def test_a_condition_that_names_nothing_is_refused_before_anything_is_drawn(patients, quick):
-    with pytest.raises(InputError, match="given must name static columns"):
-        quick("timegan").fit(patients(30)).synthesizer.sample(10, given={"bili": (1, 2)})
+    with pytest.raises(InputError, match="conditions must name static columns"):
+        quick("timegan").fit(patients(30)).synthesizer.sample(10, conditions={"bili": (1, 2)})
 
 
 @pytest.mark.slow

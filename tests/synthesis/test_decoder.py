@@ -142,7 +142,7 @@ def test_records_come_in_blocks_under_names_of_their_own(made):
 
 @pytest.mark.parametrize("given", [{"sex": "f"}, {"died": "yes"}, {"sex": "m", "age": (50, 60)}])
 def test_what_is_given_holds_for_every_record(made, given: dict):
-    (found,) = made.sample(80, given=given, seed=1)
+    (found,) = made.sample(80, conditions=given, seed=1)
     assert len(found) == 80
     for place, column in enumerate(found.schema.static_categorical):
         if column.name in given:
@@ -155,7 +155,7 @@ def test_conditional_records_are_those_of_all_that_meet_the_condition(made):
     """The share of deaths among women: two samples of 2,000 and about 1,000; false alarms one in 10,000."""
     every = next(made.sample(4_000, seed=1, block=4_000))
     women = every.static_codes[every.static_codes[:, 0] == 0]
-    given = next(made.sample(2_000, given={"sex": "f"}, seed=2)).static_codes
+    given = next(made.sample(2_000, conditions={"sex": "f"}, seed=2)).static_codes
     counts = [[(codes[:, 1] == code).sum() for code in (0, 1)] for codes in (women, given)]
     assert stats.fisher_exact(counts)[1] > 1e-4
 
@@ -163,21 +163,21 @@ def test_conditional_records_are_those_of_all_that_meet_the_condition(made):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"sex": "w"}, "given sex must be one of f, m, got w"),
-        ({"sexx": "f"}, r"given must name static columns .* got sexx \(did you mean sex\?\)"),
-        ({"bili": (1, 2)}, "given must name static columns"),
-        ({"age": "old"}, "given age must be a range"),
-        ({"age": (60, 50)}, "given age must be a range"),
+        ({"sex": "w"}, "condition sex must be one of f, m, got w"),
+        ({"sexx": "f"}, r"conditions must name static columns .* got sexx \(did you mean sex\?\)"),
+        ({"bili": (1, 2)}, "conditions must name static columns"),
+        ({"age": "old"}, "condition age must be a range"),
+        ({"age": (60, 50)}, "condition age must be a range"),
     ],
 )
 def test_a_condition_that_names_nothing_is_refused_before_anything_is_drawn(made, given: dict, told: str):
     with pytest.raises(InputError, match=told):
-        made.sample(10, given=given)
+        made.sample(10, conditions=given)
 
 
 def test_a_condition_that_no_record_meets_is_refused(made):
     with pytest.raises(InputError, match="generated records meet age="):
-        list(made.sample(10, given={"age": (200, 300)}, seed=1))
+        list(made.sample(10, conditions={"age": (200, 300)}, seed=1))
 
 
 @pytest.mark.parametrize(("kept", "encoder"), one_in(2, [{"bili"}, {"stage"}], [True, False]))
@@ -240,7 +240,7 @@ def test_what_is_there_comes_to_what_the_outline_says(patients, small):
         visits = made.decoder.visits(latent, statics, made.decoder.static_values(statics), generator)
     drawn, _ = aims(made.decoder.static_values(statics)[:, 1:-ADDED], data.schema, visits.lengths)
     starts = np.cumsum([0, *visits.lengths[:-1]])
-    told = np.add.reduceat(visits.rows.seen[:, 1].numpy(), starts)
+    told = np.add.reduceat(visits.rows.observed[:, 1].numpy(), starts)
     several = visits.lengths > 3
     shares = (drawn[:, 1] / visits.lengths)[several], (told / visits.lengths)[several]
     assert np.corrcoef(*shares)[0, 1] > 0.4
@@ -286,7 +286,7 @@ def test_whatever_gaps_are_asked_for_all_visits_fit_and_the_last_is_at_the_end(v
     spans = Spans(np.array([visits]), np.array([float(start)]), np.array([float(max(end, start + 7 * visits))]), 7.0)
     times = [float(start)]
     for step in range(1, visits):
-        room = spans.room(np.array(times[-1:]), step)
+        room = spans.longest_gaps(np.array(times[-1:]), step)
         assert spans.ends(1, step)[0] == (step == visits - 1)
         times.append(float(spans.end[0]) if spans.ends(1, step)[0] else times[-1] + min(asked[step], room[0]))
     assert times[-1] == spans.end[0]
@@ -332,7 +332,7 @@ def test_what_is_needed_before_a_visit_is_what_is_left_of_the_summary(patients):
             values = data.numbers[rows, column]
             values = values[~np.isnan(values)]
             scale = scales.temporal[column]
-            middle = scales.scores(scale.draw(scale.places(values), np.full(len(values), 0.5)))
+            middle = scales.scores(scale.draw(scale.positions(values), np.full(len(values), 0.5)))
             mean = middle.mean() if len(values) else 0.0
             assert needed[patient, 0, column] == pytest.approx(mean, abs=1e-5)
 

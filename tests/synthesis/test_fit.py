@@ -119,7 +119,7 @@ def ended(folder: Path, *, private: bool) -> Path:
 
 
 def draw(run: Path, made: Path, **changed) -> None:
-    note_sample(run, made, **{"count": 40, "layout": "csv", "given": [], "seeded": False, **changed})
+    note_sample(run, made, **{"count": 40, "layout": "csv", "conditions": [], "seeded": False, **changed})
 
 
 def answers(run: Path) -> dict[str, str]:
@@ -159,7 +159,7 @@ def test_a_run_without_a_guarantee_tells_the_attacks_beside_their_ideals(tmp_pat
     told = answers(run)
     assert "1,040 patients were drawn from the model in 2 draws. Nothing covers them" in told["released"]
     assert "membership inference, accuracy: 0.732 (0.61 to 0.81), ideal 0.5 (above the ideal)." in told["evaluation"]
-    assert "40 of them, as they were drawn, were attacked beside 30 real patients" in told["evaluation"]
+    assert "40 of them, as they were drawn, were attacked with 30 real patients" in told["evaluation"]
     assert_bound(run, before)
 
 

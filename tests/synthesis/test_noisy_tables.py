@@ -16,7 +16,7 @@ from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema, categorical, numeric
 from sfumato.runs import Run
 from sfumato.synthesis import IndependentColumns
-from sfumato.synthesis.noisy_tables import SEEN, Counting, Grids, Tables, even, shares_of
+from sfumato.synthesis.noisy_tables import OBSERVED, Counting, Grids, Tables, even, shares_of
 from sfumato.synthesis.run import first_visits
 from sfumato.synthesis.scales import MinMax, Normaliser
 
@@ -271,7 +271,7 @@ def test_every_cell_has_a_number_of_its_own():
     grids = Grids.of(schema, cells=16, max_visits=100, horizon=365.0)
     for grid in (grids.visits, grids.start, grids.end, grids.gap):
         assert grid.cell(grid.values).tolist() == list(range(len(grid)))
-    assert SEEN in Counting(schema, grids, 100).sizes()
+    assert OBSERVED in Counting(schema, grids, 100).sizes()
 
 
 # Independent columns are right one by one.
@@ -303,7 +303,7 @@ uniforms = st.floats(0.0, 1.0, exclude_max=True)
 
 
 def drawn(table: Normaliser, column: np.ndarray, seed: int = 0) -> np.ndarray:
-    return table.draw(table.places(column), np.random.default_rng(seed).random(len(column)))
+    return table.draw(table.positions(column), np.random.default_rng(seed).random(len(column)))
 
 
 @given(column=columns, seed=st.integers(0, 100))
@@ -315,7 +315,7 @@ def test_what_is_normalised_comes_back_exactly(column: np.ndarray, seed: int):
 @given(column=columns, uniform=uniforms)
 def test_every_draw_lies_in_the_interval_of_its_value(column: np.ndarray, uniform: float):
     table = Normaliser.fit(column, continuous=False)
-    places = table.places(column)
+    places = table.positions(column)
     found = table.draw(places, np.full(len(column), uniform))
     known = places >= 0
     assert (found[known] >= table.starts[places[known]]).all()
@@ -367,7 +367,7 @@ def test_a_continuous_column_comes_back_between_its_values_and_keeps_its_distrib
     found = table.inverse(np.random.default_rng(4).random(20_000))
     assert not np.isin(found, column).any()
     assert stats.kstest(found, column).statistic < 0.03
-    place = table.places(column)
+    place = table.positions(column)
     back = table.inverse(drawn(table, column))
     below, above = table.values[np.maximum(place - 1, 0)], table.values[np.minimum(place + 1, len(column) - 1)]
     assert ((below <= back) & (back <= above)).all()
@@ -385,7 +385,7 @@ def test_no_value_stands_for_fewer_observations_than_asked(column: np.ndarray, l
         column = np.round(column)
     table = Normaliser.fit(column, min_count=least, whole=whole)
     observed = column[~np.isnan(column)]
-    counts = np.bincount(table.places(observed), minlength=len(table.values))
+    counts = np.bincount(table.positions(observed), minlength=len(table.values))
     if len(observed) >= least:
         assert counts.min() >= least
     if whole:
@@ -407,7 +407,7 @@ def test_rounding_makes_the_table_coarse():
 
 def test_a_value_that_was_never_seen_has_the_nearest_interval():
     table = Normaliser.fit(np.array([1.0, 2.0, 10.0]))
-    assert table.places(np.array([-5.0, 1.4, 1.6, 6.1, 1e9])).tolist() == [0, 0, 1, 2, 2]
+    assert table.positions(np.array([-5.0, 1.4, 1.6, 6.1, 1e9])).tolist() == [0, 0, 1, 2, 2]
 
 
 def test_a_table_survives_its_state():
@@ -431,5 +431,5 @@ def test_infinite_numbers_are_refused():
 @given(column=columns)
 def test_min_max_comes_back_up_to_rounding(column: np.ndarray):
     scale = MinMax.fit(column)
-    back = scale.inverse(scale.draw(scale.places(column), np.zeros(len(column))))
+    back = scale.inverse(scale.draw(scale.positions(column), np.zeros(len(column))))
     np.testing.assert_allclose(back, column, rtol=1e-9, atol=1e-6)

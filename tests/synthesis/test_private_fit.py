@@ -160,10 +160,10 @@ def test_a_run_goes_on_under_its_noise_where_a_calibration_ends_in_other_digits_
     whole, stopped = ([entry["event"] for entry in entries(tmp_path / name)] for name in ("whole", "stopped"))
     assert stopped == whole
     kept = json.loads((tmp_path / "stopped" / "plan.json").read_text())["noise_multipliers"]
-    assert kept == Spending.of(plan, data.schema, COUNT, begun=kept).noise_multipliers
+    assert kept == Spending.of(plan, data.schema, COUNT, recorded=kept).noise_multipliers
     assert kept != Spending.of(plan, data.schema, COUNT).noise_multipliers
     other = [1.001 * z for z in kept]
-    assert other != Spending.of(plan, data.schema, COUNT, begun=other).noise_multipliers
+    assert other != Spending.of(plan, data.schema, COUNT, recorded=other).noise_multipliers
 
 
 def test_two_runs_draw_two_noises(ranged, private):

@@ -61,7 +61,7 @@ def test_scores_of_an_epoch_are_drawn_anew_and_lie_in_the_same_intervals(learned
         seen = ~np.isnan(data.numbers[:, place])
         for drawn in (one, other):
             back = scale.inverse(scales.numbers(drawn.scores[seen, place].astype(np.float64)))
-            near = np.abs(scale.places(back) - scale.places(data.numbers[seen, place]))
+            near = np.abs(scale.positions(back) - scale.positions(data.numbers[seen, place]))
             assert near.max() <= 1  # single precision may move a number over the edge of its interval
             assert (near > 0).mean() < 0.02
 
@@ -95,24 +95,24 @@ def test_what_is_missing_counts_in_no_loss(learned):
     """A decoder that says something else of a missing number has the same loss."""
     data, records, networks = learned
     batch = records.batch(np.arange(len(data)), records.draw(0))
-    missing = (batch.seen[..., 0] == 0) & (batch.valid > 0)
+    missing = (batch.observed[..., 0] == 0) & (batch.valid > 0)
     assert missing.any()
     rows, width = networks.codec.visit_rows, networks.temporal.width
     x = torch.zeros(*batch.valid.shape, rows.embedding.in_features - 3)
-    before = rows.losses(x, batch.seen, batch.scores, batch.codes, networks.temporal)
+    before = rows.losses(x, batch.observed, batch.scores, batch.codes, networks.temporal)
     with torch.no_grad():
         rows.numbers.straight.bias[0] += 5.0
-    after = rows.losses(x, batch.seen, batch.scores, batch.codes, networks.temporal)
+    after = rows.losses(x, batch.observed, batch.scores, batch.codes, networks.temporal)
     assert width == rows.embedding.out_features
     torch.testing.assert_close(before[missing], after[missing])
-    assert (before != after)[batch.seen[..., 0] == 1].all()
+    assert (before != after)[batch.observed[..., 0] == 1].all()
 
 
 def test_without_masks_everything_is_taken_as_observed(patients):
     data = patients(20)
     records = Records(data, Scales.fit(data), masks=False)
     batch = records.batch(np.arange(20), records.draw(0))
-    assert (batch.seen == 1).all()
+    assert (batch.observed == 1).all()
     assert (batch.codes >= 0).all()
     common = np.bincount(data.codes[data.codes >= 0]).argmax()
     places = np.flatnonzero(data.codes[:, 0] < 0)
@@ -183,7 +183,9 @@ def test_shifts_move_shares_to_where_they_should_be():
     for _ in range(4):
         seen = (torch.rand(50_000, 4, generator=generator) < torch.sigmoid(told.masks + 0.5)).float()
         codes = torch.zeros(50_000, 0, dtype=torch.int64)
-        told = told.improved(raw=None, seen=seen, codes=codes, sizes=(), rates=wanted, shares=np.zeros(0), stride=1.0)
+        told = told.improved(
+            raw=None, observed=seen, codes=codes, sizes=(), rates=wanted, shares=np.zeros(0), stride=1.0
+        )
     found = torch.sigmoid(told.masks + 0.5).numpy()
     np.testing.assert_allclose(found, wanted, atol=0.01)
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def conditions(words: Sequence[str], schema: Schema) -> dict[str, Any]:
-    """What `Synthesizer.sample` takes as given.
+    """What `Synthesizer.sample` takes as conditions.
 
     Args:
         words: NAME=CATEGORY, or for a numeric column NAME=LOWEST..HIGHEST, either end of which may be left out, or
@@ -755,11 +755,11 @@ def ehr_sample(options: SampleOptions) -> Answer:
     use_threads(options.threads)
     made = load_synthesizer(options.model)
     given = conditions(options.given, made.schema)
-    if given and "given" not in inspect.signature(made.sample).parameters:
+    if given and "conditions" not in inspect.signature(made.sample).parameters:
         raise InputError(f"--given is not for {type(made).__name__}, whose records follow no conditions; leave it out")
     with bar("patients") as progress:
         records = made.sample(
-            options.count, seed=options.seed, progress=progress, **({"given": given} if given else {})
+            options.count, seed=options.seed, progress=progress, **({"conditions": given} if given else {})
         )
         write_folder(records, options.to, options.format, synthetic=True)
     _note(options)
@@ -805,7 +805,7 @@ def _note(options: SampleOptions) -> None:
             options.to,
             count=options.count,
             layout=options.format,
-            given=options.given,
+            conditions=options.given,
             seeded=options.seed is not None,
         )
     except (OSError, InputError) as error:

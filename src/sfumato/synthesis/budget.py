@@ -4,7 +4,7 @@ The tables alone cost `table_share` of epsilon; tables and autoencoder together 
 epsilon, all at the same delta. Each noise multiplier is the least with which that is so, by the accountant that writes
 the statement. Everything follows from the plan, the schema and the public number of patients.
 
-**Statement.** What the statement of a private run of EHR-Safe tells beside the ledger.
+**Statement.** What the statement of a private run of EHR-Safe states besides the ledger.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,6 @@ from sfumato.data.ehr.values import FEW
 from sfumato.mechanisms import Gaussian
 from sfumato.sampling import Poisson
 from sfumato.statement import Facts
-from sfumato.statement.sentences import render
 from sfumato.statement.verdict import default_delta, warn_if_too_large
 from sfumato.synthesis.noisy_tables import Counting, Grids, Tables
 from sfumato.synthesis.settings import EHRSafeSettings
@@ -52,15 +51,15 @@ class Spending:
     epsilons: tuple[float, float, float]
 
     @classmethod
-    def of(cls, settings: EHRSafeSettings, schema: Schema, population: int, *, begun: Any = None) -> Self:
+    def of(cls, settings: EHRSafeSettings, schema: Schema, population: int, *, recorded: Any = None) -> Self:
         """What follows from a plan with epsilon, a public schema and a public number of patients.
 
         Args:
             settings: of the plan.
             schema: of the records.
             population: how many patients there are.
-            begun: `noise_multipliers` of a run that goes on, as its plan.json has them: they stay, where a calibration
-                ends in other digits today.
+            recorded: `noise_multipliers` of a run that goes on, as its plan.json has them: they stay where a
+                calibration ends in other digits today.
 
         Raises:
             InputError: the schema was taken from the records, a column has no range or nearly a category for each, or a
@@ -83,8 +82,8 @@ class Spending:
         first, second, last = _shares(settings.epsilon, settings.table_share, settings.gan_share)
         rates = (settings.batch_size / population, settings.gan_batch_size / population)
         noise = _noise((first, second, last), delta, rates, (rounds, judged))
-        if isinstance(begun, list) and len(begun) == len(noise) and all(map(is_close, noise, begun)):
-            noise = tuple(begun)
+        if isinstance(recorded, list) and len(recorded) == len(noise) and all(map(is_close, noise, recorded)):
+            noise = tuple(recorded)
         return cls(
             tables=Tables(
                 counting=Counting(schema, grids, settings.max_visits),
@@ -109,7 +108,7 @@ class Spending:
 
 
 def _refuse_private(schema: Schema, population: int) -> None:
-    """Refuse columns and categories that tell of records; the refusal follows from what is public alone."""
+    """Refuse columns and categories that reveal records; the refusal follows from what is public alone."""
     if schema.inferred:
         raise InputError(
             f"with epsilon, columns and categories must be declared, and these {len(schema.columns)} columns were "
@@ -201,7 +200,8 @@ def private_facts(settings: EHRSafeSettings, spending: Spending, data: EHRDatase
         covered=Assumption("covers_synthesizer"),
         assumptions=tuple(assumptions),
         disclosure={
-            "contribution": render(Assumption("contribution_synthesizer", {"unit": unit})),
-            "sampling_as_run": render(Assumption("samplers_as_run")),
+            "contribution": f"Each {unit}'s counts are cut to a norm once, and each gradient in every round that draws "
+            f"the {unit}; one that is not finite counts as zero.",
+            "sampling_as_run": "Yes: the samplers that ran are the objects that the cost was derived from.",
         },
     )

@@ -1,7 +1,7 @@
 """From latent vectors to records: static columns first, then visit after visit, all patients side by side.
 
 The number of visits, the first and the last time are static columns, so they are drawn first. Times ascend because gaps
-are positive and leave room for those that follow.
+are positive and leave enough time for those that follow.
 
 **Calibration.** It keeps the shares of generated records those of the real ones: a map for each number, a shift for
 each share.
@@ -11,8 +11,8 @@ can be brought there by its own distribution function, column by column: ranks s
 That function is measured on generated records alone. What is missing, and categories, are shifted on the scale of
 logarithms until their shares are those in `Scales`.
 
-A decoder reads what it told before. Numbers are mapped when all is told, so that it meets none but its own; shifts move
-what follows, and are found in small steps.
+A decoder reads what it generated before. Numbers are mapped when all are generated, so that it reads only its own;
+shifts change what follows, and are found in small steps.
 """
 
 from collections.abc import Sequence
@@ -67,7 +67,7 @@ class RowCalibration:
         self,
         *,
         raw: Tensor | None,
-        seen: Tensor,
+        observed: Tensor,
         codes: Tensor,
         sizes: tuple[int, ...],
         rates: np.ndarray,
@@ -78,10 +78,10 @@ class RowCalibration:
 
         Args:
             raw: float [n, numbers], what the decoder gave, 0 where missing; None leaves numbers as they are.
-            seen: float [n, columns], what was observed.
+            observed: float [n, columns], what was observed.
             codes: int64 [n, categorical columns], -1 where missing.
             sizes: categories of each categorical column.
-            rates: float [columns], the shares of `seen` to reach.
+            rates: float [columns], the shares of `observed` to reach.
             shares: float [categories of all columns], those of observed categories to reach.
             stride: how far shifts go to where they would have to be if nothing followed from them, in (0, 1].
         """
@@ -90,15 +90,16 @@ class RowCalibration:
         ]
         found = torch.cat([each / each.sum().clamp_min(1) for each in counts] or [torch.zeros(0)])
         wanted = torch.from_numpy(rates)
-        masks = self.masks + stride * (_logit(wanted) - _logit(seen.double().mean(0))).float()
+        masks = self.masks + stride * (_logit(wanted) - _logit(observed.double().mean(0))).float()
         masks = torch.where(wanted >= 1, _SETTLED, torch.where(wanted <= 0, -_SETTLED, masks))
         target = torch.from_numpy(shares)
-        apart = target.clamp_min(_LEAST).log() - found.clamp_min(_LEAST).log()
-        categories = self.categories + stride * apart.float()
+        change = target.clamp_min(_LEAST).log() - found.clamp_min(_LEAST).log()
+        categories = self.categories + stride * change.float()
         categories = torch.where(target > 0, categories, -_SETTLED)
         knots = None
         if raw is not None:
-            knots = torch.stack([knots_of(raw[seen[:, place] > 0, place]) for place in range(raw.shape[1])] or [EVEN])
+            columns = [knots_of(raw[observed[:, place] > 0, place]) for place in range(raw.shape[1])]
+            knots = torch.stack(columns or [EVEN])
         return type(self)(knots if raw is not None and raw.shape[1] else None, masks, categories)
 
     def state(self) -> dict[str, Tensor]:
@@ -147,22 +148,22 @@ class RowsDrawn:
     Attributes:
         raw: float [n, numbers], what the decoder gave; 0 where missing.
         codes: int64 [n, categorical columns], -1 where missing.
-        seen: float [n, columns].
+        observed: float [n, columns].
     """
 
     raw: Tensor
     codes: Tensor
-    seen: Tensor
+    observed: Tensor
 
-    def at(self, places: Tensor) -> "RowsDrawn":
+    def at(self, rows: Tensor) -> "RowsDrawn":
         """Some of them, by int64 [m]."""
-        return RowsDrawn(self.raw[places], self.codes[places], self.seen[places])
+        return RowsDrawn(self.raw[rows], self.codes[rows], self.observed[rows])
 
     @classmethod
-    def together(cls, parts: "Sequence[RowsDrawn]") -> "RowsDrawn":
+    def concatenated(cls, blocks: "Sequence[RowsDrawn]") -> "RowsDrawn":
         """One below the other."""
-        names = ("raw", "codes", "seen")
-        return cls(*(torch.cat([getattr(part, name) for part in parts]) for name in names))
+        names = ("raw", "codes", "observed")
+        return cls(*(torch.cat([getattr(block, name) for block in blocks]) for name in names))
 
 
 @dataclass(frozen=True, eq=False)
@@ -226,10 +227,10 @@ class RecordDecoder:
             sums = values[order, len(scales.schema.static_numeric) : -ADDED]
             counts, means = aims(sums, scales.schema, spans.visits[order])
             wanted = torch.from_numpy(counts).float(), torch.from_numpy(means).float()
-        told = _Telling(self, self._opened(latent, statics, torch.from_numpy(order)), spans.at(order), wanted)
+        drawing = _VisitDrawing(self, self._opened(latent, statics, torch.from_numpy(order)), spans.at(order), wanted)
         for step in range(int(spans.visits.max())):
-            told.step(step, generator)
-        found = told.gathered(order)
+            drawing.step(step, generator)
+        found = drawing.gathered(order)
         return self._brought(found, values, generator) if scales.summed else found
 
     def _brought(self, visits: VisitsDrawn, values: np.ndarray, generator: torch.Generator) -> VisitsDrawn:
@@ -248,15 +249,15 @@ class RecordDecoder:
         ]
         wanted = np.stack([parts[:, :, 1], *ends], axis=2)
         # column by column in memory, as they are moved and then given in their units
-        raw, seen = visits.rows.raw.T.double().contiguous().numpy(), visits.rows.seen.T.contiguous().numpy() > 0
-        moved = np.stack([brought(raw[at], seen[at], starts, wanted[:, at]) for at in range(columns)])
+        raw, observed = visits.rows.raw.T.double().contiguous().numpy(), visits.rows.observed.T.contiguous().numpy() > 0
+        moved = np.stack([brought(raw[at], observed[at], starts, wanted[:, at]) for at in range(columns)])
         return replace(visits, rows=replace(visits.rows, raw=torch.from_numpy(moved).float().T))
 
     def _opened(self, latent: Tensor, statics: RowsDrawn, order: Tensor) -> Opened:
         numbers = statics.raw.shape[1]
         scores = [self.static_calibration.mapped(statics.raw[:, place], place) for place in range(numbers)]
-        scores = torch.stack(scores, dim=1) * statics.seen[:, :numbers]
-        return self.codec.opened(latent[order], scores[order], statics.seen[order], statics.codes[order])
+        scores = torch.stack(scores, dim=1) * statics.observed[:, :numbers]
+        return self.codec.opened(latent[order], scores[order], statics.observed[order], statics.codes[order])
 
     def static_values(self, statics: RowsDrawn) -> np.ndarray:
         """Numbers in their columns' units, float64 [n, static numbers], NaN for missing."""
@@ -270,9 +271,9 @@ class RecordDecoder:
         self, scales: Sequence[Normaliser | MinMax], calibration: RowCalibration, rows: RowsDrawn
     ) -> np.ndarray:
         found = np.full(rows.raw.T.shape, np.nan)
-        seen, raw = rows.seen.T.contiguous(), rows.raw.T.contiguous()
+        observed, raw = rows.observed.T.contiguous(), rows.raw.T.contiguous()
         for place, scale in enumerate(scales):
-            there = torch.nonzero(seen[place]).squeeze(1)
+            there = torch.nonzero(observed[place]).squeeze(1)
             scores = calibration.mapped(raw[place, there], place)
             found[place, there.numpy()] = scale.inverse(self.scales.numbers(scores.numpy()))
         return found.T
@@ -289,19 +290,19 @@ class RecordDecoder:
         may_be_empty: bool,
     ) -> RowsDrawn:
         """One row each: what is observed, categories, numbers."""
-        seen = self._seen(heads, x, fixed, calibration, generator, may_be_empty=may_be_empty)
+        observed = self._draw_observed(heads, x, fixed, calibration, generator, may_be_empty=may_be_empty)
         columns = heads.number_chain.weight.shape[0]
-        found = heads.embedding(torch.cat([x, seen], dim=1))
+        found = heads.embedding(torch.cat([x, observed], dim=1))
         codes = categories.drawn(categories.logits(found) + calibration.categories, generator)
-        codes = torch.where(seen[:, columns:] > 0, codes, -1)
-        mean, spread = heads.number_parts(x, seen, categories.encode(codes), fixed)
+        codes = torch.where(observed[:, columns:] > 0, codes, -1)
+        mean, spread = heads.number_moments(x, observed, categories.encode(codes), fixed)
         # column by column in memory, as they are drawn
         moved = (spread * torch.randn(mean.shape, generator=generator)).T.contiguous()
-        there = seen[:, :columns].T.contiguous()
-        raw = heads.number_chain.drawn(mean, lambda place, told: (told + moved[place]) * there[place])
-        return RowsDrawn(raw, codes, seen)
+        there = observed[:, :columns].T.contiguous()
+        raw = heads.number_chain.drawn(mean, lambda place, base: (base + moved[place]) * there[place])
+        return RowsDrawn(raw, codes, observed)
 
-    def _seen(
+    def _draw_observed(
         self,
         heads: Rows,
         x: Tensor,
@@ -318,21 +319,21 @@ class RecordDecoder:
 
         def drawn(part: Tensor) -> Tensor:
             coins = torch.rand(part.shape[1], part.shape[0], generator=generator)
-            return heads.mask_chain.drawn(part, lambda place, told: (coins[place] < torch.sigmoid(told)).float())
+            return heads.mask_chain.drawn(part, lambda place, logit: (coins[place] < torch.sigmoid(logit)).float())
 
-        seen = drawn(base)
+        observed = drawn(base)
         if may_be_empty:
-            return seen
+            return observed
         for _ in range(_REDRAWN):
-            empty = torch.nonzero(seen.sum(1) == 0).squeeze(1)
+            empty = torch.nonzero(observed.sum(1) == 0).squeeze(1)
             if not len(empty):
-                return seen
-            seen = seen.index_copy(0, empty, drawn(base[empty]))
-        empty = torch.nonzero(seen.sum(1) == 0).squeeze(1)
-        return seen.index_put((empty, base[empty].argmax(1)), torch.ones(len(empty)))
+                return observed
+            observed = observed.index_copy(0, empty, drawn(base[empty]))
+        empty = torch.nonzero(observed.sum(1) == 0).squeeze(1)
+        return observed.index_put((empty, base[empty].argmax(1)), torch.ones(len(empty)))
 
 
-class _Telling:
+class _VisitDrawing:
     """The visits of some patients, those with most visits first, while they are drawn."""
 
     def __init__(
@@ -348,18 +349,18 @@ class _Telling:
         self._last_codes = torch.full((count, categories), -1)
         self._last_times = torch.zeros(count, numbers + categories, dtype=torch.float64)
         self._known = torch.zeros(count, numbers + categories)
-        self._told, self._sums = torch.zeros(count, numbers + categories), torch.zeros(count, numbers)
-        self._seen = torch.zeros(count, numbers + categories)
+        self._counts, self._sums = torch.zeros(count, numbers + categories), torch.zeros(count, numbers)
+        self._observed = torch.zeros(count, numbers + categories)
         self._gap = torch.zeros(count)
         self._found: list[tuple[np.ndarray, RowsDrawn, Tensor]] = []
 
     def step(self, step: int, generator: torch.Generator) -> None:
-        """The next visit of everybody who has one; they are the first ones."""
+        """The next visit of all patients who have one; they are the first ones."""
         decoder, codec = self._decoder, self._decoder.codec
         now = int((self._spans.visits > step).sum())
-        told = codec.told(self._before(now, step), self._context[:now])
-        states, self._state = codec.teller(told[:, None], self._state[:, :now].contiguous())
-        x = torch.cat([states[:, 0], told], dim=1)
+        inputs = codec.visit_inputs(self._before(now, step), self._context[:now])
+        states, self._state = codec.teller(inputs[:, None], self._state[:, :now].contiguous())  # old name
+        x = torch.cat([states[:, 0], inputs], dim=1)
         raw, gap = self._waited(x, step, generator) if step else (torch.zeros(0), torch.zeros(now))
         x = torch.cat([x, gap[:, None]], dim=1)
         rows = decoder._rows(
@@ -378,21 +379,21 @@ class _Telling:
         """Let the time before this visit pass; what the decoder gave for gaps within a record, and all gaps' scores."""
         decoder, scales, now = self._decoder, self._scales, len(x)
         elapsed, last = self._elapsed[:now], self._spans.ends(now, step)
-        room = self._spans.room(elapsed, step)
-        mean, spread = decoder.codec.gap_parts(x)
+        longest = self._spans.longest_gaps(elapsed, step)
+        mean, spread = decoder.codec.gap_moments(x)
         raw, gap, waited = torch.zeros(now), torch.zeros(now), np.full(now, np.inf)
         for _ in range(_REDRAWN):
-            long = np.flatnonzero((waited > room) & ~last)
+            long = np.flatnonzero((waited > longest) & ~last)
             if not len(long):
                 break
             places = torch.from_numpy(long)
             raw[places] = mean[places] + spread[places] * torch.randn(len(places), generator=generator)
             gap[places] = raw[places] if decoder.gap_knots is None else mapped(raw[places], decoder.gap_knots)
             waited[long] = scales.gaps(gap[places].numpy())
-        cut = np.flatnonzero(waited > room)
+        cut = np.flatnonzero(waited > longest)
         uniform = torch.rand(len(cut), generator=generator).double().numpy()
-        gap[torch.from_numpy(cut)] = torch.from_numpy(scales.gap_scores(room[cut], uniform)).float()
-        times = np.where(last, self._spans.end[:now], elapsed + np.minimum(waited, room))
+        gap[torch.from_numpy(cut)] = torch.from_numpy(scales.gap_scores(longest[cut], uniform)).float()
+        times = np.where(last, self._spans.end[:now], elapsed + np.minimum(waited, longest))
         self._elapsed[:now] = np.maximum(times, np.nextafter(elapsed, np.inf))
         return raw[torch.from_numpy(~last)], gap
 
@@ -405,7 +406,7 @@ class _Telling:
             codes=self._last_codes[:now],
             known=self._known[:now],
             waited=waited * self._known[:now],
-            seen=self._seen[:now],
+            observed=self._observed[:now],
             needed=self._needed(now, left),
             gap=self._gap[:now],
             clock=clock(
@@ -415,21 +416,21 @@ class _Telling:
 
     def _remember(self, rows: RowsDrawn, gap: Tensor) -> None:
         now, numbers = len(gap), rows.raw.shape[1]
-        there = rows.seen > 0
+        there = rows.observed > 0
         self._last_scores[:now] = torch.where(there[:, :numbers], rows.raw, self._last_scores[:now])
         self._last_codes[:now] = torch.where(there[:, numbers:], rows.codes, self._last_codes[:now])
         times = torch.from_numpy(self._elapsed[:now].copy())[:, None]
         self._last_times[:now] = torch.where(there, times, self._last_times[:now])
-        self._known[:now] = torch.maximum(self._known[:now], rows.seen)
-        self._seen[:now], self._gap[:now] = rows.seen, gap
-        self._told[:now] += rows.seen
-        self._sums[:now] += rows.raw * rows.seen[:, :numbers]
+        self._known[:now] = torch.maximum(self._known[:now], rows.observed)
+        self._observed[:now], self._gap[:now] = rows.observed, gap
+        self._counts[:now] += rows.observed
+        self._sums[:now] += rows.raw * rows.observed[:, :numbers]
 
     def _needed(self, now: int, left: Tensor) -> Tensor:
         if self._wanted is None:
             return torch.zeros(now, 0)
         counts, means = (each[:now] for each in self._wanted)
-        return needed(counts, means, self._told[:now], self._sums[:now], left)
+        return needed(counts, means, self._counts[:now], self._sums[:now], left)
 
     def gathered(self, order: np.ndarray) -> VisitsDrawn:
         """All visits, each patient's together, the patients as they were given."""
@@ -444,6 +445,6 @@ class _Telling:
         return VisitsDrawn(
             lengths=lengths,
             times=np.concatenate([times for times, _, _ in self._found])[place],
-            rows=RowsDrawn.together([rows for _, rows, _ in self._found]).at(torch.from_numpy(place)),
+            rows=RowsDrawn.concatenated([rows for _, rows, _ in self._found]).at(torch.from_numpy(place)),
             raw_gaps=torch.cat([raw for _, _, raw in self._found]),
         )

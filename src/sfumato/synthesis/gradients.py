@@ -1,6 +1,6 @@
 """What patients contribute to the autoencoder and to the critic: the gradients of their losses, each cut.
 
-**Own draws.** Random numbers of a patient's own: they do not depend on who else is drawn for a round.
+**Draws of a patient.** Random numbers of one patient: they do not depend on who else is drawn for a round.
 
 **Autoencoder.** Unit: a patient. The loss of a patient is a function of that patient's record, of what was drawn for
 it, of the model and of the noisy tables: the sum over visits is divided by the noisy mean number of them, never by who
@@ -10,10 +10,10 @@ sees. So a patient who comes or goes adds or takes one gradient of at most the c
 
 What is added to a latent vector is drawn for each patient by itself. Where in its interval a number lies is drawn
 independently for each number, in the order of the records: who else is present decides which draw a patient meets,
-and not how it is distributed, so two neighbouring sets of records can be drawn for alike. The bound holds for each
+and not how it is distributed, so two neighbouring sets of records can meet equal draws. The bound holds for each
 outcome of these draws, which are not released.
 
-**Critic.** Unit: a patient. A patient's latent vector is what the autoencoder, which has its noise behind it, makes of
+**Critic.** Unit: a patient. A patient's latent vector is what the autoencoder, which has had its noise, makes of
 that patient's record. Its loss is that of a pair: this vector and a generated one, with the penalty on the gradient
 between the two. So a patient who comes or goes adds or takes one gradient of at most the clip norm.
 
@@ -46,7 +46,7 @@ from sfumato.training.contribution import RoundContext
 from sfumato.training.server import OptimizerFactory
 
 
-def own_draws(words: np.ndarray, width: int) -> tuple[Tensor, Tensor]:
+def patient_draws(words: np.ndarray, width: int) -> tuple[Tensor, Tensor]:
     """Normal numbers [n, width] and one uniform number [n, 1] for each patient.
 
     Args:
@@ -65,7 +65,7 @@ def own_draws(words: np.ndarray, width: int) -> tuple[Tensor, Tensor]:
 CATEGORIES = "categories"
 """What contributions call the codecs of categories in a checkpoint."""
 
-_RECORDS_TOGETHER = 4096  # visits, padding included, that go through the model at once
+_VISITS_AT_ONCE = 4096  # padding included, that go through the model
 
 
 class SequenceGradients(Contribution):
@@ -99,8 +99,8 @@ class SequenceGradients(Contribution):
         patients = context.cohort.units
         drawn = self._drawn(source, round // self._per_epoch)
         words = source.stream("private latent noise", round).words_at(patients)
-        noise = self._settings.latent_noise * own_draws(words, self._settings.latent)[0]
-        for places in self._together(patients):
+        noise = self._settings.latent_noise * patient_draws(words, self._settings.latent)[0]
+        for places in self._by_length(patients):
             recording, losses = self.recorded(patients[places], drawn, noise[torch.from_numpy(places)])
             weights, parts = share.weigh(recording.squared_norms().sqrt()[None]), share.parts()
             recording.add_to(parts, weights[0], self.trained.parameters)
@@ -134,13 +134,13 @@ class SequenceGradients(Contribution):
         """Digest of plan and records."""
         return self._fingerprint
 
-    def _together(self, patients: np.ndarray) -> Iterator[np.ndarray]:
+    def _by_length(self, patients: np.ndarray) -> Iterator[np.ndarray]:
         """Places among the patients, those of similar length together: it decides the time that is taken, and nothing
         else but the last bits of the sum."""
         lengths = self._records.lengths[patients]
         order, start = np.argsort(-lengths, kind="stable"), 0
         while start < len(order):
-            end = start + max(1, _RECORDS_TOGETHER // int(lengths[order[start]]))
+            end = start + max(1, _VISITS_AT_ONCE // int(lengths[order[start]]))
             yield order[start:end]
             start = end
 
@@ -148,7 +148,7 @@ class SequenceGradients(Contribution):
         return self._records.draw(source.seed64("private scores", epoch))
 
 
-_PAIRS_TOGETHER = 64  # patients whose gradients are held at once
+_PAIRS_AT_ONCE = 64  # patients whose gradients are held at once
 
 CODEC = "codec"
 """What it calls the autoencoder in a checkpoint."""
@@ -195,10 +195,10 @@ class CriticGradients(Contribution):
         share = context.new_sum(self.trained.layout)
         patients = torch.from_numpy(cohort.units)
         real = self._latents[round % len(self._latents), patients]
-        z, between = own_draws(source.stream("private gan", round).words_at(cohort.units), self._generator.noise)
+        z, between = patient_draws(source.stream("private gan", round).words_at(cohort.units), self._generator.noise)
         with torch.no_grad():
             made = self._generator(z)
-        for rows in torch.arange(len(patients)).split(_PAIRS_TOGETHER):
+        for rows in torch.arange(len(patients)).split(_PAIRS_AT_ONCE):
             if len(rows):
                 share.add_rows(self.gradients(real[rows], made[rows], between[rows]))
         share.tally.add(examples=len(patients))

@@ -1,8 +1,8 @@
 """What came after a run that learned to make records: what was drawn from it, and what was measured of that.
 
-Both are noted in the run's folder: samples.jsonl has a line for each draw, which is post-processing of the model and as
+The run's folder records both: samples.jsonl has a line for each draw, which is post-processing of the model and as
 public as that; evaluation.json has the figures, which were computed from real records without noise and are not. The
-statement's answers then tell both. Its numbers stay as they are, and so do the digest of what was promised and the
+statement's answers then state both. Its numbers stay as they are, and so do the digest of what was promised and the
 ledger. A run with a guarantee gets no figure into its statement, which may be published: no noise covers them.
 """
 
@@ -41,7 +41,7 @@ def digest_of_folder(folder: Path | str) -> str:
 
 
 def note_sample(
-    run: Path | str, folder: Path | str, *, count: int, layout: str, given: Sequence[str], seeded: bool
+    run: Path | str, folder: Path | str, *, count: int, layout: str, conditions: Sequence[str], seeded: bool
 ) -> None:
     """Note that records were drawn.
 
@@ -50,7 +50,7 @@ def note_sample(
         folder: of the records; its name and the digest of its files are kept.
         count: of patients, >= 1.
         layout: how they lie in the folder.
-        given: the conditions, as they were given.
+        conditions: as they were asked for.
         seeded: whether a seed repeats them; which one, is not kept.
 
     Raises:
@@ -60,7 +60,7 @@ def note_sample(
     row = {
         "count": count,
         "layout": layout,
-        "given": list(given),
+        "given": list(conditions),  # old name
         "seeded": seeded,
         "name": Path(folder).resolve().name,
         "digest": digest_of_folder(folder),
@@ -114,7 +114,7 @@ def note_evaluation(run: Path | str, evaluation: Mapping[str, Any], *, folder: P
 
 
 def restate(run: Path | str) -> None:
-    """Put what is noted into the answers of a statement that was written anew.
+    """Put what is recorded into the answers of a statement that was written anew.
 
     Raises:
         InputError, OSError: as for `note_sample`.
@@ -129,7 +129,9 @@ def without_figures(statement: Statement) -> Statement:
     What attacks found was computed from real records without noise, whatever the statement promises.
     """
     answer = statement.disclosure["evaluation"]
-    return statement.answer(evaluation=_behind(answer, _MEASURED, _BESIDE)) if _MEASURED in answer else statement
+    if _MEASURED not in answer:
+        return statement
+    return statement.answer(evaluation=_with_text(answer, _MEASURED, _MEASURED_ONLY))
 
 
 def _restate(run: RunFolder) -> None:
@@ -140,22 +142,22 @@ def _restate(run: RunFolder) -> None:
     promised = math.isfinite(statement.epsilon)
     answers = {}
     if samples:
-        answers["released"] = _behind(statement.disclosure["released"], _DRAWN, _of_samples(samples, promised))
+        answers["released"] = _with_text(statement.disclosure["released"], _DRAWN, _of_samples(samples, promised))
     if evaluation is not None:
-        told = _BESIDE if promised else _of_attacks(evaluation)
-        answers["evaluation"] = _behind(statement.disclosure["evaluation"], _MEASURED, told)
+        text = _MEASURED_ONLY if promised else _of_attacks(evaluation)
+        answers["evaluation"] = _with_text(statement.disclosure["evaluation"], _MEASURED, text)
     if answers:
         statement.answer(**answers).save(run.statement)
 
 
-def _behind(answer: str, mark: str, told: str) -> str:
-    """The answer, and behind the mark what is told now in place of what was told there before."""
+def _with_text(answer: str, mark: str, text: str) -> str:
+    """The answer, with this text after the mark in place of the text that was there."""
     before = "" if answer == NOT_STATED else answer.partition(mark)[0].strip()
-    return f"{before} {mark} {told}".strip()
+    return f"{before} {mark} {text}".strip()
 
 
-_BESIDE = (
-    "they were measured beside real ones that were held out. The figures have no noise and are not covered; they are "
+_MEASURED_ONLY = (
+    "they were measured against real ones that were held out. The figures have no noise and are not covered; they are "
     "in evaluation.json and not here."
 )
 
@@ -169,18 +171,18 @@ def _of_samples(samples: list[dict[str, Any]], promised: bool) -> str:
 
 
 def _of_attacks(evaluation: Mapping[str, Any]) -> str:
-    """The first measure of each attack beside its ideal, in sentences."""
-    told = []
+    """The first measure of each attack and its ideal, in sentences."""
+    texts = []
     for attack in evaluation["attacks"]:
         measure = attack["measures"][0]
         verdict = "above the ideal" if attack["above"] else "no more than the ideal"
         name = f"{attack['name']}, {measure['name']}"
-        told.append(f"{name}: {_within(measure['found'])}, ideal {_within(measure['ideal'])} ({verdict}).")
+        texts.append(f"{name}: {_within(measure['found'])}, ideal {_within(measure['ideal'])} ({verdict}).")
     origin = "as they were drawn" if evaluation["drawn"] else "which are not those that were drawn, or were changed"
     sizes = evaluation["sizes"]
     return (
-        f"{sizes['synthetic']:,} of them, {origin}, were attacked beside {sizes['holdout']:,} real patients who were "
-        f"held out. {' '.join(told)} The attacks are examples, not a bound, and these figures were computed from real "
+        f"{sizes['synthetic']:,} of them, {origin}, were attacked with {sizes['holdout']:,} real patients who were "
+        f"held out. {' '.join(texts)} The attacks are examples, not a bound, and these figures were computed from real "
         "patients without noise."
     )
 

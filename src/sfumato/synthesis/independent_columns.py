@@ -1,4 +1,4 @@
-"""A control: every column drawn by itself, so that each is as it should be and nothing hangs together.
+"""A control: every column drawn by itself, so that each is as it should be and none depends on another.
 
 It passes whatever looks at one column at a time. Pairs of columns, the detector and the classifiers are to find it.
 """
@@ -31,7 +31,7 @@ class IndependentColumns:
         Args:
             count: of patients.
             seed: the same records again; None draws from the operating system.
-            block: patients in a block, the last one apart.
+            block: patients in a block; the last one may have fewer.
         """
         return in_blocks(self._made, count, seed=seed, block=block, progress=None)
 

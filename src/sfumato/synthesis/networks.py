@@ -9,13 +9,13 @@ counts in no loss. Without the encoder (`embedding=None`) one-hot rows are taken
 
 **Columns of a row.** Columns of one row, each given those before it: a strictly triangular linear map.
 
-What is measured together is seen together, and a systolic pressure goes with its diastolic one: a column's number is
-moved by those of the columns before it. All columns are learned at once, and drawn one after the other.
+What is measured together is observed together, and a systolic pressure goes with its diastolic one: the columns before
+it change a column's number. All columns are learned at once, and drawn one after the other.
 
 **Sequences.** The autoencoder: a patient's whole record becomes one latent vector, and is decoded from it visit by
 visit.
 
-The encoder reads embeddings, scores, gaps and masks with a GRU; its last activation is tanh. The decoder tells the
+The encoder reads embeddings, scores, gaps and masks with a GRU; its last activation is tanh. The decoder generates the
 static columns first, the number of visits among them, then each visit given them, the latent vector and the visits
 before: the gap, what is observed, categories, numbers. A squared error stands for a normal distribution around what is
 decoded, so the spread of each number is learned with it, and generation draws from that distribution: a decoder that
@@ -137,15 +137,15 @@ class Chain(nn.Module):
         values = torch.zeros(base.shape[1], base.shape[0])
         weight = self._pace * self.weight.detach()
         for place in range(base.shape[1]):
-            told = base[:, place] + weight[place, :place] @ values[:place] if place else base[:, 0]
-            values[place] = draw(place, told)
+            conditional = base[:, place] + weight[place, :place] @ values[:place] if place else base[:, 0]
+            values[place] = draw(place, conditional)
         return values.T
 
 
 _CONTEXT = 32  # how many numbers of the latent vector's reading go with every visit
 _LEAST_SPREAD = 0.05
 _MASK_PACE = 10.0  # what is measured together is measured together nearly always: logits move by five and more
-_KEPT = 0.5  # of the last value, before anything is learned
+_LAST_WEIGHT = 0.5  # of the last value, before anything is learned
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ class Head(nn.Module):
         inputs: width of what it reads.
         outputs: width of what it gives.
         hidden: width of the hidden layer.
-        fixed: width of what it reads beside that, which stays the same for all visits of a patient.
+        fixed: width of what it also reads, the same for all visits of a patient.
     """
 
     def __init__(self, inputs: int, outputs: int, hidden: int, fixed: int = 0) -> None:
@@ -227,30 +227,30 @@ class Rows(nn.Module):
         """Logits of what is observed, before the chain."""
         return self.masks(x, None if fixed is None else fixed[0])
 
-    def number_parts(self, x: Tensor, seen: Tensor, embedding: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
+    def number_moments(self, x: Tensor, observed: Tensor, embedding: Tensor, fixed: Fixed) -> tuple[Tensor, Tensor]:
         """Means before the chain, and spreads."""
-        found = self.numbers(torch.cat([x, seen, embedding], dim=-1), None if fixed is None else fixed[1])
+        found = self.numbers(torch.cat([x, observed, embedding], dim=-1), None if fixed is None else fixed[1])
         mean, spread = found.chunk(2, dim=-1)
         return mean, _spread(spread)
 
     def losses(
         self,
         x: Tensor,
-        seen: Tensor,
+        observed: Tensor,
         scores: Tensor,
         codes: Tensor,
         categories: CategoryCodec,
         fixed: Fixed = None,
     ) -> Tensor:
         """The loss of each row, [...]."""
-        columns, front = scores.shape[-1], seen.shape[:-1]
-        logits = self.mask_chain(self.mask_base(x, fixed), seen)
-        masks = functional.binary_cross_entropy_with_logits(logits, seen, reduction="none").sum(-1)
+        columns, front = scores.shape[-1], observed.shape[:-1]
+        logits = self.mask_chain(self.mask_base(x, fixed), observed)
+        masks = functional.binary_cross_entropy_with_logits(logits, observed, reduction="none").sum(-1)
         embedding = categories.encode(codes).detach()
-        found = self.embedding(torch.cat([x, seen], dim=-1))
-        there = seen[..., columns:].amax(dim=-1) if codes.shape[-1] else torch.zeros(front)
-        mean, spread = self.number_parts(x, seen, embedding, fixed)
-        numbers = seen[..., :columns] * _normal_loss(scores, self.number_chain(mean, scores), spread)
+        found = self.embedding(torch.cat([x, observed], dim=-1))
+        there = observed[..., columns:].amax(dim=-1) if codes.shape[-1] else torch.zeros(front)
+        mean, spread = self.number_moments(x, observed, embedding, fixed)
+        numbers = observed[..., :columns] * _normal_loss(scores, self.number_chain(mean, scores), spread)
         total = masks + there * (found - embedding).square().sum(-1) + numbers.sum(-1)
         if categories.learns:
             total = total + categories.losses(categories.logits(found), codes)
@@ -259,7 +259,7 @@ class Rows(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Opened:
-    """What a decoder tells the visits of B patients from.
+    """What a decoder starts from, for the visits of B patients.
 
     Attributes:
         state: float [layers, B, hidden], the first one of its GRU.
@@ -297,43 +297,43 @@ class SequenceCodec(nn.Module):
         opened = 2 * sizes.hidden + sizes.static + self.static_columns + static.width
         self.begin = nn.Linear(opened, sizes.layers * sizes.hidden)
         self.context = nn.Linear(opened, _CONTEXT)
-        told = sizes.numbers + 3 * columns + temporal.width + 1 + CLOCK + _CONTEXT
-        told += sizes.numbers + columns if sizes.summed else 0
-        self.teller = nn.GRU(told, sizes.hidden, sizes.layers, batch_first=True)  # a name in files of models
-        self.gap = Head(sizes.hidden + told, 2, sizes.hidden)
-        self.visit_rows = Rows(sizes.hidden + told + 1, sizes.numbers, temporal, sizes.hidden, opened)
+        width = sizes.numbers + 3 * columns + temporal.width + 1 + CLOCK + _CONTEXT
+        width += sizes.numbers + columns if sizes.summed else 0
+        self.teller = nn.GRU(width, sizes.hidden, sizes.layers, batch_first=True)  # old name, in files of models
+        self.gap = Head(sizes.hidden + width, 2, sizes.hidden)
+        self.visit_rows = Rows(sizes.hidden + width + 1, sizes.numbers, temporal, sizes.hidden, opened)
         with torch.no_grad():  # a number begins as a part of its last value, which a linear map finds only slowly
             last = slice(sizes.hidden, sizes.hidden + sizes.numbers)
-            self.visit_rows.numbers.straight.weight[: sizes.numbers, last] += _KEPT * torch.eye(sizes.numbers)
+            self.visit_rows.numbers.straight.weight[: sizes.numbers, last] += _LAST_WEIGHT * torch.eye(sizes.numbers)
 
     def encode(self, batch: Batch) -> Tensor:
         """Latent vectors of patients, [B, latent] in (-1, 1)."""
         static, temporal = self._codecs
         embedding = temporal.encode(batch.codes).detach()
         elapsed = batch.before.clock[..., :1]
-        read = torch.cat([batch.scores, batch.seen, embedding, batch.gaps[..., None], elapsed], dim=-1)
+        read = torch.cat([batch.scores, batch.observed, embedding, batch.gaps[..., None], elapsed], dim=-1)
         states, _ = self.reader(read)
         lengths = batch.valid.sum(1)
         last = states[torch.arange(len(states)), lengths.long() - 1]
         mean = (states * batch.valid[..., None]).sum(1) / lengths[:, None]
         fixed = static.encode(batch.static_codes).detach()
-        return torch.tanh(self.to_latent(torch.cat([last, mean, batch.static, batch.static_seen, fixed], dim=-1)))
+        return torch.tanh(self.to_latent(torch.cat([last, mean, batch.static, batch.static_observed, fixed], dim=-1)))
 
-    def opened(self, latent: Tensor, static: Tensor, seen: Tensor, codes: Tensor) -> "Opened":
-        """What a decoder tells visits from.
+    def opened(self, latent: Tensor, static: Tensor, observed: Tensor, codes: Tensor) -> "Opened":
+        """What a decoder of visits starts from.
 
         Args:
             latent: [B, latent].
             static: [B, static numbers], scores, 0 where missing.
-            seen: [B, static columns].
+            observed: [B, static columns].
             codes: int64 [B, static categories], -1 where missing.
         """
-        fixed = torch.cat([self.from_latent(latent), static, seen, self._codecs[0].encode(codes).detach()], dim=1)
+        fixed = torch.cat([self.from_latent(latent), static, observed, self._codecs[0].encode(codes).detach()], dim=1)
         state = torch.tanh(self.begin(fixed)).reshape(len(latent), self.sizes.layers, -1).transpose(0, 1).contiguous()
         return Opened(state, self.context(fixed), self.visit_rows.read(fixed))
 
-    def told(self, before: Before, context: Tensor) -> Tensor:
-        """What the decoder reads before a visit, [..., told]."""
+    def visit_inputs(self, before: Before, context: Tensor) -> Tensor:
+        """What the decoder reads before a visit, [..., inputs]."""
         _, temporal = self._codecs
         embedding = temporal.encode(before.codes).detach()
         return torch.cat(
@@ -341,7 +341,7 @@ class SequenceCodec(nn.Module):
                 before.scores,
                 before.known,
                 before.waited,
-                before.seen,
+                before.observed,
                 embedding,
                 before.gap[..., None],
                 before.clock,
@@ -351,7 +351,7 @@ class SequenceCodec(nn.Module):
             dim=-1,
         )
 
-    def gap_parts(self, x: Tensor) -> tuple[Tensor, Tensor]:
+    def gap_moments(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and spread of the gap's score."""
         mean, spread = self.gap(x).unbind(-1)
         return mean, _spread(spread)
@@ -368,20 +368,20 @@ class SequenceCodec(nn.Module):
         static, temporal = self._codecs
         latent = self.encode(batch) + noise
         fixed = self.static_rows.losses(
-            self.from_latent(latent), batch.static_seen, batch.static, batch.static_codes, static
+            self.from_latent(latent), batch.static_observed, batch.static, batch.static_codes, static
         )
-        opened = self.opened(latent, batch.static, batch.static_seen, batch.static_codes)
+        opened = self.opened(latent, batch.static, batch.static_observed, batch.static_codes)
         steps = batch.valid.shape[1]
-        told = self.told(batch.before, opened.context[:, None].expand(-1, steps, -1))
-        states, _ = self.teller(told, opened.state)
-        x = torch.cat([states, told], dim=-1)
-        mean, spread = self.gap_parts(x)
+        inputs = self.visit_inputs(batch.before, opened.context[:, None].expand(-1, steps, -1))
+        states, _ = self.teller(inputs, opened.state)  # old name
+        x = torch.cat([states, inputs], dim=-1)
+        mean, spread = self.gap_moments(x)
         first = batch.before.clock[..., CLOCK - 1]
-        later = functional.pad(batch.valid[:, 1:], (0, 1))  # the last visit is when the record ends: no gap is told
+        later = functional.pad(batch.valid[:, 1:], (0, 1))  # the last visit is when the record ends: no gap is drawn
         gap = later * (1 - first) * _normal_loss(batch.gaps, mean, spread)
         x = torch.cat([x, batch.gaps[..., None]], dim=-1)
-        beside = None if opened.fixed is None else (opened.fixed[0][:, None], opened.fixed[1][:, None])
-        rows = self.visit_rows.losses(x, batch.seen, batch.scores, batch.codes, temporal, beside)
+        patients = None if opened.fixed is None else (opened.fixed[0][:, None], opened.fixed[1][:, None])
+        rows = self.visit_rows.losses(x, batch.observed, batch.scores, batch.codes, temporal, patients)
         return fixed + (batch.valid * (rows + time_weight * gap)).sum(1) / visits
 
 

@@ -3,7 +3,7 @@
 - **Unit.** A patient with all visits, added or removed.
 - **Sensitivity.** Each patient adds one vector (`counting`), cut to the L2 norm `Tables.clip_norm`, whatever it holds.
 - **Noise.** Normal, with std noise_multiplier × clip_norm on every entry, once.
-- **Event.** `Gaussian(noise_multiplier)`: everybody is counted, nobody is sampled.
+- **Event.** `Gaussian(noise_multiplier)`: every patient is counted, none is sampled.
 - **Edges.** No observation at all leaves noise, of which even shares are made where nothing is left of it.
 
 What is made of the sum is post-processing. Every field of `Scales` is public or follows from the sum:
@@ -38,8 +38,8 @@ cell for each of them where there are few enough; times have cells whose widths 
 The vector has blocks. What is counted once a patient (static columns, the number of visits, the first and the last
 time) gives a 1 to one cell. What is counted at visits (numbers, categories, gaps) gives counts of a column's cells,
 divided by `MOST` or, where a patient has more observations than that, by their number: a block weighs 1 at most,
-whoever has it. The last block says at how many visits each column was observed, and how many visits there are, by the
-public number of visits.
+for every patient. The last block has the number of visits at which each column was observed, and the number of visits,
+by the public number of visits.
 
 So a patient's whole vector has an L2 norm of at most √blocks plus the last block's, and is cut to a norm that is
 smaller than that and public. Nothing here depends on two patients.
@@ -53,7 +53,7 @@ smaller than that and public. Nothing here depends on two patients.
 | `gap` | cells | table of the gaps, and their mean |
 | `number.0` … | cells | table of a number of visits |
 | `category.0` … | categories | shares of a visit's category |
-| `seen` | columns + 2 | visits with a value, a column; visits without any; visits |
+| `observed` | columns + 2 | visits with a value, a column; visits without any; visits |
 
 **Shares.** Noisy counts as shares: the nearest point among shares that are not negative, which takes away noise evenly.
 
@@ -86,7 +86,7 @@ from sfumato.mechanisms import Gaussian
 from sfumato.runs import Run
 from sfumato.synthesis.scales import ADDED, Normaliser, Scales
 
-_SPAN = 4096.0  # the horizon is so many times the shortest time that is told from none
+_SPAN = 4096.0  # the horizon is so many times the shortest time that is distinguished from none
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +96,7 @@ class Grid:
     Attributes:
         edges: float64 [cells - 1], ascending: where a cell ends and the next begins.
         values: float64 [cells], ascending: what stands for a cell.
-        continuous: whether numbers between these values are told, too.
+        continuous: whether numbers between these values are generated, too.
     """
 
     edges: np.ndarray
@@ -156,7 +156,7 @@ class Grids:
         return cls(
             static=_columns(schema.static_numeric, cells),
             temporal=_columns(schema.temporal_numeric, cells),
-            # rounded where they are told, so between the values of wide cells, too
+            # rounded where they are generated, so between the values of wide cells, too
             visits=replace(even(1.0, float(max_visits), cells=cells, whole=True), continuous=max_visits > cells),
             start=starts,
             end=even(0.0, horizon, cells=cells),
@@ -201,10 +201,10 @@ def _times(horizon: float, cells: int) -> Grid:
 MOST = 8
 """Observations of a column that a patient is counted with; more of them weigh no more."""
 
-SEEN = "seen"
+OBSERVED = "observed"
 """The last block."""
 
-_SEEN_WEIGHT = 4.0  # of the last block, whose norm is at most this
+_OBSERVED_WEIGHT = 4.0  # of the last block, whose norm is at most this
 
 
 @dataclass(frozen=True, eq=False)
@@ -229,17 +229,17 @@ class Counting:
         found |= {"visits": len(grids.visits), "start": len(grids.start), "end": len(grids.end), "gap": len(grids.gap)}
         found |= {f"number.{place}": len(grid) for place, grid in enumerate(grids.temporal)}
         found |= {f"category.{place}": len(c.categories) for place, c in enumerate(schema.temporal_categorical)}
-        return found | {SEEN: len(schema.temporal) + 2}
+        return found | {OBSERVED: len(schema.temporal) + 2}
 
     @property
-    def seen_weight(self) -> float:
+    def observed_weight(self) -> float:
         """What the entries of the last block are multiplied with."""
-        return _SEEN_WEIGHT / (len(self.schema.temporal) + 2) ** 0.5
+        return _OBSERVED_WEIGHT / (len(self.schema.temporal) + 2) ** 0.5
 
     @property
     def largest_norm(self) -> float:
         """The most that a patient's vector can have, L2."""
-        return (len(self.sizes()) - 1 + _SEEN_WEIGHT**2) ** 0.5
+        return (len(self.sizes()) - 1 + _OBSERVED_WEIGHT**2) ** 0.5
 
     def vectors(self, data: EHRDataset) -> np.ndarray:
         """The patients' vectors, float64 [patients, entries].
@@ -254,7 +254,7 @@ class Counting:
         """The blocks of a vector or of a sum, float64 [entries]; the last one without its weight, in visits."""
         sizes = self.sizes()
         found = dict(zip(sizes, np.split(vector, np.cumsum(list(sizes.values()))[:-1]), strict=True))
-        found[SEEN] = found[SEEN] * (self.max_visits / self.seen_weight)
+        found[OBSERVED] = found[OBSERVED] * (self.max_visits / self.observed_weight)
         return found
 
     def _blocks(self, data: EHRDataset) -> Iterator[np.ndarray]:
@@ -276,7 +276,7 @@ class Counting:
             yield _evened(_counts(codes, owners, n, len(column.categories)))
         there = np.concatenate([~np.isnan(data.numbers), data.codes >= 0], axis=1)
         rows = np.column_stack([there, ~there.any(axis=1), np.ones(len(there), bool)])
-        yield np.add.reduceat(rows.astype(np.float64), first, axis=0) * (self.seen_weight / self.max_visits)
+        yield np.add.reduceat(rows.astype(np.float64), first, axis=0) * (self.observed_weight / self.max_visits)
 
 
 def _counts(cells: np.ndarray, owners: np.ndarray, patients: int, size: int) -> np.ndarray:
@@ -342,7 +342,7 @@ class Tables:
     def _least(self) -> float:
         """Visits with a value of a column, as far as is known at the least: half of the noise's std."""
         entry = self._mechanism.noise_std(self.clip_norm) / 2
-        return entry * self.counting.max_visits / self.counting.seen_weight
+        return entry * self.counting.max_visits / self.counting.observed_weight
 
     def event(self) -> Event:
         """What it costs one patient."""
@@ -389,7 +389,7 @@ class Tables:
         numbers, categories = len(schema.static_numeric), len(schema.static_categorical)
         there = [blocks[f"static.{place}"].sum() / everybody for place in range(numbers)]
         known = [blocks[f"static category.{place}"].sum() / everybody for place in range(categories)]
-        seen, empty, visits = blocks[SEEN][:-2], blocks[SEEN][-2], max(blocks[SEEN][-1], 1.0)
+        observed, empty, visits = blocks[OBSERVED][:-2], blocks[OBSERVED][-2], max(blocks[OBSERVED][-1], 1.0)
         return Scales(
             schema=schema,
             static=(
@@ -404,7 +404,7 @@ class Tables:
             pace=float(shares_of(blocks["gap"]) @ grids.gap.values),
             visits=float(shares_of(blocks["visits"]) @ grids.visits.values),
             static_rates=np.clip(np.array([*there, *(1.0,) * ADDED, *known]), 0.0, 1.0),
-            rates=np.clip(np.maximum(seen, self._least) / visits, 0.0, 1.0),
+            rates=np.clip(np.maximum(observed, self._least) / visits, 0.0, 1.0),
             static_shares=shares("static category", categories),
             shares=shares("category", len(schema.temporal_categorical)),
             empty=bool(empty > _EMPTY * visits),

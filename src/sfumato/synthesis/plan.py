@@ -1,7 +1,7 @@
 """EHR-Safe as a plan: from health records to a synthesizer, in one run.
 
 With `epsilon` everything that is learned from records has noise added, and one statement says what the whole run costs
-a patient. Without it there is no guarantee, and the statement says so: what was generated can tell of the patients that
+a patient. Without it there is no guarantee, and the statement says so: what was generated can reveal the patients that
 were learned from, most of all of rare ones.
 """
 
@@ -46,7 +46,7 @@ class EHRSafe(EHRSafeSettings):
             out: the run's folder; None keeps all in memory.
             resume: go on with the run in `out`.
             about: JSON for plan.json and the model's file; public.
-            progress: is told what goes on ("categories", "sequences", "gan", "calibration", and "tables" first with
+            progress: called with the stage ("categories", "sequences", "gan", "calibration", and "tables" first with
                 epsilon), how much of it is done, and of how much.
             save_every: seconds between checkpoints, >= 0.
 
@@ -62,14 +62,14 @@ class EHRSafe(EHRSafeSettings):
 
         if not isinstance(data, EHRDataset):
             raise InputError(f"data must be health records (EHRDataset), got {type(data).__name__}")
-        if self.epsilon is None:  # else that it was not refused would tell of a patient
+        if self.epsilon is None:  # with epsilon, not refusing would reveal a patient
             refuse_unlearnable(data)
         share_cores()
         written: dict[str, Any] = {**self.to_json(), "about": about or {}}
         spending = None
         if self.epsilon is not None:
             recorded = {} if out is None else RunFolder(out).recorded(resume=resume)
-            spending = Spending.of(self, data.schema, len(data), begun=recorded.get(_NOISE))
+            spending = Spending.of(self, data.schema, len(data), recorded=recorded.get(_NOISE))
             written[_NOISE] = spending.noise_multipliers
         this = EHRSafeRun(
             settings=self,
@@ -102,4 +102,4 @@ class EHRSafe(EHRSafeSettings):
 
 
 def _silent(what: str, done: int, of: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""

@@ -18,10 +18,10 @@ from sfumato.synthesis.scales import ADDED, Scales, static_numbers
 from sfumato.synthesis.summaries import aims, needed
 
 CLOCK = 6
-"""Numbers that tell the state of the clock."""
+"""Numbers that hold the state of the clock."""
 
 _SOON = 0.02  # the least that the mean gap to come counts as, in mean gaps, before its logarithm
-_TOGETHER = 8  # batches among which patients are sorted by their number of visits, so that little is padded
+_BATCHES_IN_GROUP = 8  # batches among which patients are sorted by their number of visits, so that little is padded
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,22 +46,22 @@ class Batch:
     Attributes:
         static: float [B, static numbers], 0 where missing.
         static_codes: int64 [B, static categories], -1 where missing.
-        static_seen: float [B, static columns], 1 where there is a value.
+        static_observed: float [B, static columns], 1 where there is a value.
         valid: float [B, T], 1 for a visit and 0 for padding.
         scores: float [B, T, c], 0 where missing.
         codes: int64 [B, T, d], -1 where missing.
-        seen: float [B, T, M], 1 where there is a value.
+        observed: float [B, T, M], 1 where there is a value.
         gaps: float [B, T], scores; 0 at the first visit.
         before: what is known before each visit.
     """
 
     static: Tensor
     static_codes: Tensor
-    static_seen: Tensor
+    static_observed: Tensor
     valid: Tensor
     scores: Tensor
     codes: Tensor
-    seen: Tensor
+    observed: Tensor
     gaps: Tensor
     before: "Before"
 
@@ -75,7 +75,7 @@ class Before:
         codes: int64 [..., d], the last ones, -1 for none.
         known: float [..., M], 1 where there was a value.
         waited: float [..., M], log(1 + time since then in mean gaps), 0 for none.
-        seen: float [..., M], what was observed at the last visit.
+        observed: float [..., M], what was observed at the last visit.
         needed: float [..., c + M], of `needed`, without summaries [..., 0].
         gap: float [...], the score of the gap before the last visit; 0 for none.
         clock: float [..., CLOCK], of `clock`.
@@ -85,7 +85,7 @@ class Before:
     codes: Tensor
     known: Tensor
     waited: Tensor
-    seen: Tensor
+    observed: Tensor
     needed: Tensor
     gap: Tensor
     clock: Tensor
@@ -128,21 +128,21 @@ class Records:
     def __init__(self, data: EHRDataset, scales: Scales, *, masks: bool = True) -> None:
         self.scales, self.offsets, self.lengths, self._times = scales, data.offsets, data.lengths, data.times
         fixed = static_numbers(data, scales)
-        self._static_places = [s.places(c) for s, c in zip(scales.static, fixed.T, strict=True)]
-        self._places = [s.places(column) for s, column in zip(scales.temporal, data.numbers.T, strict=True)]
+        self._static_positions = [s.positions(c) for s, c in zip(scales.static, fixed.T, strict=True)]
+        self._positions = [s.positions(column) for s, column in zip(scales.temporal, data.numbers.T, strict=True)]
         gaps = np.diff(data.times, prepend=0.0)
         gaps[data.offsets[:-1]] = np.nan
-        self._gap_places = scales.gap.places(gaps)
+        self._gap_positions = scales.gap.positions(gaps)
         self.static_codes, self.codes = data.static_codes.astype(np.int64), data.codes.astype(np.int64)
         if not masks:
             self.static_codes = _filled(self.static_codes, scales.static_shares, scales.schema.static_categorical)
             self.codes = _filled(self.codes, scales.shares, scales.schema.temporal_categorical)
-        self.static_seen = np.concatenate([~np.isnan(fixed), self.static_codes >= 0], axis=1)
-        self.seen = np.concatenate([~np.isnan(data.numbers), self.codes >= 0], axis=1)
+        self.static_observed = np.concatenate([~np.isnan(fixed), self.static_codes >= 0], axis=1)
+        self.observed = np.concatenate([~np.isnan(data.numbers), self.codes >= 0], axis=1)
         first, last = data.static_numbers.shape[1], fixed.shape[1] - ADDED
         self._aims = aims(fixed[:, first:last], data.schema, self.lengths) if scales.summed else None
         if not masks:
-            self.static_seen[:], self.seen[:] = True, True
+            self.static_observed[:], self.observed[:] = True, True
         self._last = self._last_rows()
 
     def __len__(self) -> int:
@@ -151,7 +151,7 @@ class Records:
 
     def _last_rows(self) -> np.ndarray:
         """The row of the last value before each visit, int32 [visits, M], -1 for none."""
-        rows = np.where(self.seen, np.arange(len(self.seen), dtype=np.int32)[:, None], np.int32(-1))
+        rows = np.where(self.observed, np.arange(len(self.observed), dtype=np.int32)[:, None], np.int32(-1))
         np.maximum.accumulate(rows, axis=0, out=rows)
         last = np.concatenate([np.full((1, rows.shape[1]), -1, np.int32), rows[:-1]])
         starts = np.repeat(self.offsets[:-1], self.lengths)[:, None]
@@ -162,20 +162,20 @@ class Records:
         random = np.random.default_rng(seed)
         scales = self.scales
 
-        def column(scale, places: np.ndarray) -> np.ndarray:
-            found = np.zeros(len(places), np.float32)
-            known = np.flatnonzero(~np.isnan(places) & (places >= 0))
-            found[known] = scales.scores(scale.draw(places[known], random.random(len(known))))
+        def column(scale, positions: np.ndarray) -> np.ndarray:
+            found = np.zeros(len(positions), np.float32)
+            known = np.flatnonzero(~np.isnan(positions) & (positions >= 0))
+            found[known] = scales.scores(scale.draw(positions[known], random.random(len(known))))
             return found
 
-        def table(parts: tuple, places: list[np.ndarray], rows: int) -> np.ndarray:
-            columns = [column(scale, each) for scale, each in zip(parts, places, strict=True)]
+        def table(normalisers: tuple, positions: list[np.ndarray], rows: int) -> np.ndarray:
+            columns = [column(scale, each) for scale, each in zip(normalisers, positions, strict=True)]
             return np.column_stack(columns) if columns else np.empty((rows, 0), np.float32)
 
         return Drawn(
-            table(scales.static, self._static_places, len(self)),
-            table(scales.temporal, self._places, len(self._times)),
-            column(scales.gap, self._gap_places),
+            table(scales.static, self._static_positions, len(self)),
+            table(scales.temporal, self._positions, len(self._times)),
+            column(scales.gap, self._gap_positions),
         )
 
     def batches(self, size: int, source: RandomSource, epoch: int) -> list[np.ndarray]:
@@ -183,7 +183,7 @@ class Records:
         stream = source.stream("ehr order", epoch)
         order = stream.permutation(len(self))
         count = -(-len(self) // size)
-        groups = np.array_split(order, max(1, count // _TOGETHER))
+        groups = np.array_split(order, max(1, count // _BATCHES_IN_GROUP))
         found = []
         for group in groups:
             by_length = group[np.argsort(self.lengths[group], kind="stable")]
@@ -217,7 +217,7 @@ class Records:
             codes=torch.from_numpy(np.where(known[..., columns:], last_codes, -1)),
             known=_float(known),
             waited=_float(waited),
-            seen=_float(self.seen[previous] & ~first[None, :, None]),
+            observed=_float(self.observed[previous] & ~first[None, :, None]),
             needed=self._needed(rows, places, drawn, _float(lengths[:, None] - steps)),
             gap=_float(np.where(first, 0.0, drawn.gaps[previous])),
             clock=clock(
@@ -231,22 +231,22 @@ class Records:
         return Batch(
             static=_float(drawn.static[rows]),
             static_codes=torch.from_numpy(self.static_codes[rows]),
-            static_seen=_float(self.static_seen[rows]),
+            static_observed=_float(self.static_observed[rows]),
             valid=_float(valid),
             scores=_float(drawn.scores[places]),
             codes=torch.from_numpy(self.codes[places]),
-            seen=_float(self.seen[places]),
+            observed=_float(self.observed[places]),
             gaps=_float(np.where(first, 0.0, drawn.gaps[places])),
             before=before,
         )
 
-    def _needed(self, rows: np.ndarray, places: np.ndarray, drawn: Drawn, left: Tensor) -> Tensor:
+    def _needed(self, rows: np.ndarray, visits: np.ndarray, drawn: Drawn, left: Tensor) -> Tensor:
         """What is still needed before each visit, [B, T, c + M]; padding counts the last visit again."""
         if self._aims is None:
-            return torch.zeros(*places.shape, 0)
-        told, sums = _float(self.seen[places]), _float(drawn.scores[places])
+            return torch.zeros(*visits.shape, 0)
+        observed, sums = _float(self.observed[visits]), _float(drawn.scores[visits])
         counts, means = (_float(each[rows])[:, None] for each in self._aims)
-        return needed(counts, means, told.cumsum(1) - told, sums.cumsum(1) - sums, left)
+        return needed(counts, means, observed.cumsum(1) - observed, sums.cumsum(1) - sums, left)
 
 
 def _float(array: np.ndarray) -> Tensor:

@@ -169,11 +169,11 @@ class EHRSafeRun:
     def _stage(self, run: Run, networks: Networks, stage: Stage, saved: Checkpoint | None) -> bool:
         """Take the steps of a stage that are left; False where the run was asked to stop."""
 
-        def kept() -> dict[str, Tensor]:
+        def network_tensors() -> dict[str, Tensor]:
             tensors = {f"network.{name}": value for name, value in networks.state().items()}
             return tensors | {f"critic.{name}": value.clone() for name, value in networks.critic.state_dict().items()}
 
-        return take(run, stage, kept, saved=saved, progress=self.progress, save_every=self.save_every)
+        return take(run, stage, network_tensors, saved=saved, progress=self.progress, save_every=self.save_every)
 
     def _privately_trained(
         self, run: Run, spending: Spending, fingerprint: str, saved: Checkpoint | None

@@ -10,7 +10,7 @@ are errors of a normal distribution. Numbers of a min-max scale are only centred
 **Min-max.** Min-max normalisation, to compare stochastic normalisation with: smallest observed value 0, largest 1.
 
 >>> scale = MinMax.fit(np.array([2.0, np.nan, 10.0, 4.0]), whole=True)
->>> scale.draw(scale.places(np.array([4.0, np.nan, 12.0])), np.zeros(3))
+>>> scale.draw(scale.positions(np.array([4.0, np.nan, 12.0])), np.zeros(3))
 array([0.25,  nan, 1.  ])
 >>> scale.inverse(np.array([0.25, 0.3]))
 array([4., 4.])
@@ -21,7 +21,7 @@ Each distinct observed value owns an interval as wide as its share of the observ
 number is drawn uniformly inside its interval, anew in each epoch, and comes back as the value that owns the interval.
 So whatever draws uniform numbers has the column's marginal distribution exactly.
 
-**What the table tells.** It holds observed values. `rounding` makes them coarse, and with `min_count` no value stands
+**What the table reveals.** It holds observed values. `rounding` makes them coarse, and with `min_count` no value stands
 that fewer observations are nearest to: rare ones, most of all in the tails, are merged into means of their neighbours.
 
 >>> ages = np.array([23.0, 35.0, 35.0, np.nan, 41.0])
@@ -71,14 +71,14 @@ class MinMax:
         observed = column[~np.isnan(column)]
         return cls(float(observed.min()), float(observed.max()), whole) if len(observed) else cls(np.nan, np.nan, whole)
 
-    def places(self, column: np.ndarray) -> np.ndarray:
+    def positions(self, column: np.ndarray) -> np.ndarray:
         """The numbers on the scale, cut off at its ends; NaN stays NaN."""
         width = self.high - self.low
         return np.clip((np.asarray(column, np.float64) - self.low) / (width if width > 0 else 1.0), 0.0, 1.0)
 
-    def draw(self, places: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-        """The places, whatever is drawn."""
-        return places
+    def draw(self, positions: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+        """The positions, whatever is drawn."""
+        return positions
 
     def inverse(self, numbers: np.ndarray) -> np.ndarray:
         """Numbers in [0, 1], cut off there, in the column's own unit."""
@@ -97,7 +97,7 @@ class MinMax:
 
 
 _DISTINCT = 0.9  # share of observations that differ from all others, from which on a column counts as continuous
-_FEW = 50  # observations; fewer tell nothing about that
+_FEW = 50  # observations; fewer are too few to decide that
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,30 +161,30 @@ class Normaliser:
         """Where the intervals begin, float64 [k]."""
         return np.concatenate([[0.0], self.ends[:-1]])[: len(self.ends)]
 
-    def places(self, column: np.ndarray) -> np.ndarray:
+    def positions(self, column: np.ndarray) -> np.ndarray:
         """The interval of each number, int64 [n], -1 for NaN; a number without one has the nearest value's."""
         column = np.asarray(column, np.float64)
         known = ~np.isnan(column)
-        places = np.full(column.shape, -1, np.int64)
+        positions = np.full(column.shape, -1, np.int64)
         if len(self.values):
-            places[known] = _nearest(self.values, column[known])
-        return places
+            positions[known] = _nearest(self.values, column[known])
+        return positions
 
-    def draw(self, places: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+    def draw(self, positions: np.ndarray, uniform: np.ndarray) -> np.ndarray:
         """A number inside each interval.
 
         Args:
-            places: int64 [n], of `places`; -1 gives NaN.
+            positions: int64 [n], of `positions`; -1 gives NaN.
             uniform: float64 [n] in [0, 1).
 
         Returns:
             float64 [n] in [0, 1).
         """
         if not len(self.values):
-            return np.full(places.shape, np.nan)
-        starts, ends = self.starts[places], self.ends[places]
+            return np.full(positions.shape, np.nan)
+        starts, ends = self.starts[positions], self.ends[positions]
         inside = np.minimum(starts + (ends - starts) * uniform, np.nextafter(ends, 0.0))  # rounded up, it is the next's
-        return np.where(places < 0, np.nan, inside)
+        return np.where(positions < 0, np.nan, inside)
 
     def inverse(self, numbers: np.ndarray) -> np.ndarray:
         """The values that own the intervals which these numbers lie in.
@@ -375,7 +375,7 @@ class Scales:
         """Times between visits [n] as scores; `uniform` [n] in [0, 1) says where in its interval each lies."""
         if not self.has_gaps:
             return np.zeros(len(gaps))
-        return self.scores(self.gap.draw(self.gap.places(gaps), uniform))
+        return self.scores(self.gap.draw(self.gap.positions(gaps), uniform))
 
     @property
     def has_gaps(self) -> bool:
@@ -435,7 +435,7 @@ def scores_of(
     found = np.full(values.shape, np.nan)
     for place, scale in enumerate(scales):
         there = np.flatnonzero(~np.isnan(values[:, place]))
-        numbers = scale.draw(scale.places(values[there, place]), inside[there, place])
+        numbers = scale.draw(scale.positions(values[there, place]), inside[there, place])
         found[there, place] = _scores(numbers, stochastic=stochastic)
     return found
 

@@ -33,9 +33,9 @@ class EHRSafeSettings:
         stochastic_normalisation: numbers by their distribution function; without it by their range, to compare.
         category_encoder: categories through an embedding; without it one-hot, to compare.
         masks: what is missing is generated, too; without it all is filled in and nothing is missing, to compare.
-        summaries: what each record comes to (means, extremes, counts) is drawn before its visits, which are told given
-            it and brought to it; without it visits are told alone, as in the paper. With epsilon there are none: its
-            tables do not count them.
+        summaries: what each record comes to (means, extremes, counts) is drawn before its visits, which are generated
+            given it and brought to it; without it they are generated alone, as in the paper. With epsilon there are
+            none: its tables do not count them.
         rounding: numbers that are not whole are rounded to multiples of it before anything is learned; None does not.
         min_count: observations that a number has to stand for before it can be generated; 1 generates those of one
             patient, too.
@@ -46,7 +46,7 @@ class EHRSafeSettings:
         layers: of the recurrent networks.
         latent: numbers that a patient's whole record becomes.
         latent_noise: std of what is added to them before they are decoded, while the autoencoder learns and for new
-            records alike: so near ones mean nearly the same, and what the GAN misses by less does no harm.
+            records, too: so near ones mean nearly the same, and what the GAN misses by less does no harm.
         epochs: of the autoencoder.
         batch_size: patients a step.
         learning_rate: of the autoencoder and of embeddings.
@@ -188,7 +188,7 @@ class EHRSafeSettings:
         return NonPrivate()
 
     def facts(self, population: int, unit: RecordUnit) -> Facts:
-        """What the statement of a run without epsilon tells beside the ledger."""
+        """What the statement of a run without epsilon states besides the ledger."""
         from sfumato.runs import Facts
         from sfumato.statement.verdict import default_delta
 

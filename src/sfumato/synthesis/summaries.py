@@ -1,13 +1,13 @@
-"""What a patient's visits come to: numbers that are generated with the static ones, and that visits are told by.
+"""What a patient's visits come to: numbers that are generated with the static ones, before the visits.
 
-A decoder that tells visit after visit drifts: each visit goes with the one before, and the record as a whole goes with
+A decoder that generates visit after visit drifts: each visit goes with the one before, and the record as a whole with
 nothing. So the record's mean, last, smallest and largest value of each column, and how often it is there, are drawn
-first, all in one row, and each visit is told given them, and given what is still `needed` to come to them.
+first, all in one row. Each visit is generated given them and what is still `needed` to reach them.
 
 **Spans.** From when until when a record goes, and how much of that a gap between two visits may take.
 
-The number of visits, the first and the last time are drawn before any visit is told. So a gap never takes what the
-visits behind it need at the least, and the last gap is what is left: both marginals are kept, and times ascend.
+The number of visits, the first and the last time are drawn before any visit. So a gap never takes what the
+visits after it need at the least, and the last gap is what is left: both marginals are kept, and times ascend.
 """
 
 from dataclasses import dataclass
@@ -79,60 +79,60 @@ def aims(values: np.ndarray, schema: Schema, visits: np.ndarray) -> tuple[np.nda
     return counts, np.nan_to_num(values[:, 1:numeric:OF_NUMBERS])
 
 
-def needed(counts: Tensor, means: Tensor, told: Tensor, sums: Tensor, left: Tensor) -> Tensor:
+def needed(counts: Tensor, means: Tensor, so_far: Tensor, sums: Tensor, left: Tensor) -> Tensor:
     """What the visits that are left have to be like for a record to come to its summary, [..., numbers + columns].
 
     Args:
         counts, means: of `aims`, [..., columns] and [..., numbers].
-        told: [..., columns], how often each was there so far.
+        so_far: [..., columns], how often each was there.
         sums: [..., numbers], of the scores so far, 0 where there was none.
         left: [...], visits from here on, >= 1.
 
     Returns:
         The mean score of numbers that are still to come, then the share of visits at which each column is there.
     """
-    rest = (counts - told).clamp_min(0.0)
+    rest = (counts - so_far).clamp_min(0.0)
     numbers = rest[..., : means.shape[-1]]
     mean = (counts[..., : means.shape[-1]] * means - sums) / numbers.clamp_min(1.0)
     mean = torch.where(numbers > 0, mean.clamp(-_FARTHEST, _FARTHEST), 0.0)
     return torch.cat([mean, (rest / left.clamp_min(1.0)[..., None]).clamp_max(1.0)], dim=-1)
 
 
-def brought(raw: np.ndarray, seen: np.ndarray, starts: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+def brought(raw: np.ndarray, observed: np.ndarray, starts: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     """A column's scores, moved so that each record's smallest, mean, largest and last one are about its summary's.
 
     A map of each record: straight lines through the first three points, so that ranks within a record stay. Then the
     last score is set, within these bounds.
 
     Args:
-        raw: float64 [visits], as they were told.
-        seen: bool [visits].
+        raw: float64 [visits], as they were drawn.
+        observed: bool [visits].
         starts: int64 [n], each record's first visit.
         wanted: float64 [n, 4], the mean, the last, the smallest and the largest score to come to; NaN leaves the record
             as it is.
 
     Returns:
-        float64 [visits]; 0 where nothing was seen.
+        float64 [visits]; 0 where nothing was observed.
     """
-    count = np.add.reduceat(seen.astype(np.int64), starts)
+    count = np.add.reduceat(observed.astype(np.int64), starts)
     owners = np.repeat(np.arange(len(starts)), np.diff(np.append(starts, len(raw))))
-    low = np.minimum.reduceat(np.where(seen, raw, np.inf), starts)
-    high = np.maximum.reduceat(np.where(seen, raw, -np.inf), starts)
-    middle = np.add.reduceat(np.where(seen, raw, 0.0), starts) / np.maximum(count, 1)
-    told = np.stack([low, middle, high], axis=1)
+    low = np.minimum.reduceat(np.where(observed, raw, np.inf), starts)
+    high = np.maximum.reduceat(np.where(observed, raw, -np.inf), starts)
+    middle = np.add.reduceat(np.where(observed, raw, 0.0), starts) / np.maximum(count, 1)
+    points = np.stack([low, middle, high], axis=1)
     unknown = np.asarray(np.isnan(wanted).any(axis=1))[:, None]
-    aim = np.where(unknown, told, wanted[:, [2, 0, 3]])
+    aim = np.where(unknown, points, wanted[:, [2, 0, 3]])
     aim[:, 2] = np.maximum(aim[:, 2], aim[:, 0])
     aim[:, 1] = np.clip(aim[:, 1], aim[:, 0], aim[:, 2])
     found = np.zeros(len(raw))
-    rows = np.flatnonzero(seen)
+    rows = np.flatnonzero(observed)
     ends = np.clip(wanted[:, 1], aim[:, 0], aim[:, 2])
-    told, aim, values = told[owners[rows]], aim[owners[rows]], raw[rows]
+    points, aim, values = points[owners[rows]], aim[owners[rows]], raw[rows]
     found[rows] = aim[:, 1]
-    for end, below in ((0, values < told[:, 1]), (2, values > told[:, 1])):
-        share = (values - told[:, 1]) / np.where(below, told[:, end] - told[:, 1], 1.0)
+    for end, below in ((0, values < points[:, 1]), (2, values > points[:, 1])):
+        share = (values - points[:, 1]) / np.where(below, points[:, end] - points[:, 1], 1.0)
         found[rows] += np.where(below, share * (aim[:, end] - aim[:, 1]), 0.0)
-    last = np.maximum.reduceat(np.where(seen, np.arange(len(raw)), 0), starts)
+    last = np.maximum.reduceat(np.where(observed, np.arange(len(raw)), 0), starts)
     there = (count > 0) & ~unknown[:, 0]
     found[last[there]] = ends[there]
     return found
@@ -180,16 +180,16 @@ class Spans:
         """Those of some patients, int64 [m]."""
         return Spans(self.visits[order], self.start[order], self.end[order], self.least)
 
-    def room(self, elapsed: np.ndarray, step: int) -> np.ndarray:
-        """The longest gap before a visit that leaves the least one before each visit behind it, float64 [m].
+    def longest_gaps(self, elapsed: np.ndarray, step: int) -> np.ndarray:
+        """The longest gap before a visit that leaves the least one before each later visit, float64 [m].
 
         Args:
             elapsed: float64 [m], when the visit before was; of the first patients.
             step: which visit, >= 1; all of these patients have it.
         """
         now = len(elapsed)
-        behind = self.visits[:now] - step - 1
-        return np.maximum(self.end[:now] - elapsed - behind * self.least, self.least)
+        later = self.visits[:now] - step - 1
+        return np.maximum(self.end[:now] - elapsed - later * self.least, self.least)
 
     def ends(self, now: int, step: int) -> np.ndarray:
         """Whether this visit is the last one, bool [now], of the first patients."""

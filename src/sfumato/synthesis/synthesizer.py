@@ -10,7 +10,7 @@ Several threads make a block each; that changes nothing about the records.
 
 **Conditions.** Conditions on the static columns of new records: a category, or a range of numbers.
 
-A record that does not meet them is dropped before its visits are told. So what is left follows the model's own
+A record that does not meet them is dropped before its visits are generated. So what is left follows the model's own
 conditional distribution, and any set of conditions can be asked for; a generator that takes conditions would have to be
 trained for those that were thought of before.
 """
@@ -54,8 +54,8 @@ def in_blocks(
         made: makes a block, in a thread of its own.
         count: of patients.
         seed: the same records again; None draws from the operating system.
-        block: patients in a block, the last one apart.
-        progress: is told how many there are, and of how many.
+        block: patients in a block; the last one may have fewer.
+        progress: called with how many there are, and of how many.
 
     Raises:
         InputError: a number is out of range.
@@ -130,14 +130,14 @@ class Conditions:
                     known = ", ".join(column.categories[:_SHOWN])
                     more = f" … ({len(column.categories)} in all)" if len(column.categories) > _SHOWN else ""
                     hint = guess(value, column.categories)
-                    raise InputError(f"given {name} must be one of {known}{more}, got {value}{hint}")
+                    raise InputError(f"condition {name} must be one of {known}{more}, got {value}{hint}")
                 self._codes.append((categorical[name], code))
             elif name in numeric:
                 self._ranges.append((numeric.index(name), *_range(name, value)))
             else:
                 known = ", ".join([*categorical, *numeric]) or "none"
                 hint = guess(name, [*categorical, *numeric])
-                raise InputError(f"given must name static columns ({known}), got {name}{hint}")
+                raise InputError(f"conditions must name static columns ({known}), got {name}{hint}")
 
     def met(self, numbers: np.ndarray, codes: np.ndarray) -> np.ndarray:
         """Which records meet all of them.
@@ -156,7 +156,9 @@ class Conditions:
             found &= (numbers[:, place] >= low) & (numbers[:, place] <= high)
         return found
 
-    def kept(self, count: int, draw: Callable[[int], tuple[T, np.ndarray, np.ndarray]]) -> list[tuple[T, np.ndarray]]:
+    def draw_until_met(
+        self, count: int, draw: Callable[[int], tuple[T, np.ndarray, np.ndarray]]
+    ) -> list[tuple[T, np.ndarray]]:
         """Draw until enough records meet the conditions.
 
         Args:
@@ -190,7 +192,7 @@ def _range(name: str, value: Any) -> tuple[float, float]:
     except (TypeError, ValueError):
         low, high = np.nan, np.nan
     if not low <= high:
-        raise InputError(f"given {name} must be a range (lowest, highest), got {value}")
+        raise InputError(f"condition {name} must be a range (lowest, highest), got {value}")
     return low, high
 
 
@@ -230,7 +232,7 @@ class Synthesizer:
         Args:
             settings, scales, networks: of the plan and the records.
             source: of what is generated to calibrate on.
-            progress: is told how much is done, and of how much.
+            progress: called with how much is done, and of how much.
             stopped: is asked between passes whether to stop.
         """
         decoder = RecordDecoder(
@@ -273,7 +275,7 @@ class Synthesizer:
         self,
         count: int,
         *,
-        given: Mapping[str, Any] | None = None,
+        conditions: Mapping[str, Any] | None = None,
         seed: int | None = None,
         block: int = BLOCK,
         progress: Callable[[int, int], None] | None = None,
@@ -282,23 +284,23 @@ class Synthesizer:
 
         Args:
             count: of patients.
-            given: conditions on static columns, the outcome among them: a category, or (lowest, highest) of a number.
+            conditions: on static columns, the outcome among them: a category, or (lowest, highest) of a number.
             seed: the same records again; None draws from the operating system.
-            block: patients in a block, the last one apart.
-            progress: is told how many there are, and of how many.
+            block: patients in a block; the last one may have fewer.
+            progress: called with how many there are, and of how many.
 
         Raises:
             InputError: a condition names no column or category, or next to no record meets it.
         """
-        conditions = Conditions(self.scales.schema, given or {})
+        wanted = Conditions(self.scales.schema, conditions or {})
 
         def made(first: int, size: int, generator: torch.Generator) -> EHRDataset:
-            latent, statics = self._statics(size, conditions, generator)
+            latent, statics = self._statics(size, wanted, generator)
             return self._records(latent, statics, generator, first)
 
         return in_blocks(made, count, seed=seed, block=block, progress=progress)
 
-    def _statics(self, count: int, given: Conditions, generator: torch.Generator) -> tuple[Tensor, RowsDrawn]:
+    def _statics(self, count: int, conditions: Conditions, generator: torch.Generator) -> tuple[Tensor, RowsDrawn]:
         """Latent vectors and static columns that meet the conditions."""
 
         def draw(size: int) -> tuple[tuple[Tensor, RowsDrawn], np.ndarray, np.ndarray]:
@@ -306,10 +308,10 @@ class Synthesizer:
             statics = self.decoder.statics(latent, generator)
             return (latent, statics), self._columns_of(self.decoder.static_values(statics)), statics.codes.numpy()
 
-        found = [(*drawn, torch.from_numpy(places)) for drawn, places in given.kept(count, draw)]
+        found = [(*drawn, torch.from_numpy(places)) for drawn, places in conditions.draw_until_met(count, draw)]
         return (
             torch.cat([latent[places] for latent, _, places in found]),
-            RowsDrawn.together([statics.at(places) for _, statics, places in found]),
+            RowsDrawn.concatenated([statics.at(places) for _, statics, places in found]),
         )
 
     def _columns_of(self, values: np.ndarray) -> np.ndarray:
@@ -385,7 +387,7 @@ class Synthesizer:
 
 
 def _settled(decoder: RecordDecoder, networks: Networks, source: RandomSource, count: int) -> RecordDecoder:
-    """The decoder with static columns calibrated; all else is told by them, so they come first."""
+    """The decoder with static columns calibrated; all else is generated from them, so they come first."""
     for turn in range(_STATIC_PASSES):
         generator = torch.Generator().manual_seed(source.seed64("ehr static calibration", turn))
         with torch.inference_mode():
@@ -393,7 +395,7 @@ def _settled(decoder: RecordDecoder, networks: Networks, source: RandomSource, c
         scales = decoder.scales
         improved = decoder.static_calibration.improved(
             raw=rows.raw if scales.stochastic else None,
-            seen=rows.seen,
+            observed=rows.observed,
             codes=rows.codes,
             sizes=decoder.static.sizes,
             rates=scales.static_rates if decoder.masks else np.ones_like(scales.static_rates),
@@ -414,7 +416,7 @@ def _trial(decoder: RecordDecoder, networks: Networks, generator: torch.Generato
 
 def _error(decoder: RecordDecoder, visits: VisitsDrawn) -> float:
     """How far shares of what is observed, and the mean number of visits, are from those of real records."""
-    rates = visits.rows.seen.double().mean(0).numpy()
+    rates = visits.rows.observed.double().mean(0).numpy()
     wrong = float(np.abs(rates - decoder.scales.rates).max()) if decoder.masks else 0.0
     return wrong + abs(float(visits.lengths.mean()) / decoder.scales.visits - 1.0)
 
@@ -424,7 +426,7 @@ def _improved(decoder: RecordDecoder, visits: VisitsDrawn) -> RecordDecoder:
     scales = decoder.scales
     calibration = decoder.calibration.improved(
         raw=visits.rows.raw if scales.stochastic else None,
-        seen=visits.rows.seen,
+        observed=visits.rows.observed,
         codes=visits.rows.codes,
         sizes=decoder.temporal.sizes,
         rates=scales.rates if decoder.masks else np.ones_like(scales.rates),

@@ -28,7 +28,7 @@ from sfumato.training import Optimizer
 from sfumato.training.server import MovingAverage, OptimizerFactory, Schedule, Server
 
 Progress = Callable[[str, int, int], None]
-"""Is told what goes on, how much of it is done, and of how much."""
+"""Called with the name of the stage, how much of it is done, and of how much."""
 
 _METRIC_ROWS = 100  # of the metrics, for a stage
 
@@ -95,7 +95,7 @@ def take(
         stage: the steps.
         networks: what else a checkpoint holds, by names like "network.weight".
         saved: the checkpoint of this stage to go on from; None begins it.
-        progress: is told how many steps are taken.
+        progress: called with the steps that are taken.
         save_every: seconds between checkpoints, >= 0.
 
     Returns:
@@ -239,17 +239,17 @@ class Categories:
     ) -> None:
         self._source = source
         pairs = zip(codecs, (records.static_codes, records.codes), strict=True)
-        self._parts = [(codec, *np.unique(codes, axis=0, return_counts=True)) for codec, codes in pairs if codec.learns]
-        self.steps = settings.category_steps if self._parts else 0
-        trained = nn.ModuleList(codec for codec, _, _ in self._parts)
+        self._rows = [(codec, *np.unique(codes, axis=0, return_counts=True)) for codec, codes in pairs if codec.learns]
+        self.steps = settings.category_steps if self._rows else 0
+        trained = nn.ModuleList(codec for codec, _, _ in self._rows)
         optimizer = Optimizer(name="adam", learning_rate=settings.learning_rate, momentum=0.9)
-        self._learner = Learner(trained, optimizer) if self._parts else None
+        self._learner = Learner(trained, optimizer) if self._rows else None
 
     def step(self, index: int) -> dict[str, float]:
         """Cross-entropy of rows, each as likely as it is common."""
         random = np.random.default_rng(self._source.seed64("ehr categories", index))
         loss = torch.zeros(())
-        for codec, rows, counts in self._parts:
+        for codec, rows, counts in self._rows:
             chosen = random.choice(len(rows), _ROWS, p=counts / counts.sum())
             codes = torch.from_numpy(rows[chosen])
             loss = loss + codec.losses(codec.logits(codec.encode(codes)), codes).mean()

@@ -105,7 +105,7 @@ def test_a_run_is_measured_with_its_own_records_and_its_statement_tells_the_atta
         assert f"{attack['name']}, {first['name']}: {first['found']['value']:.3g}" in told
         assert f"ideal {first['ideal']['value']:.3g}" in told
     assert len(found["attacks"]) == 3
-    assert "60 of them, as they were drawn, were attacked beside 64 real patients" in told
+    assert "60 of them, as they were drawn, were attacked with 64 real patients" in told
     assert "examples, not a bound" in told
     assert stated["epsilon"] == "inf"
     assert sfumato("ledger", "verify", run).code == 0
@@ -118,9 +118,9 @@ def test_a_run_is_measured_with_its_own_records_and_its_statement_tells_the_atta
     assert sfumato("report", run, "--public", "--out", evaluated / "public.html").code == 0
     public = (evaluated / "public.html").read_text()
     assert "Attacks on the synthetic records" not in public
-    assert "were measured beside real ones that were held out" in public
+    assert "were measured against real ones that were held out" in public
     for attack in found["attacks"]:
-        for secret in (f"{attack['name']}, {attack['measures'][0]['name']}:", "were attacked beside"):
+        for secret in (f"{attack['name']}, {attack['measures'][0]['name']}:", "were attacked with"):
             assert secret in page
             assert secret not in public
     assert json.loads((run / "statement.json").read_text()) == stated
