@@ -41,9 +41,9 @@ _MOST_CDFS = 24
 _HEADINGS = {"static": "Static columns", "temporal": "Visits"}
 _RULES = (
     f"Fidelity: with an AUC up to {_HARD} a detector can hardly distinguish the records from real ones, above {_EASY} "
-    f"easily; below {1 - _HARD:g} they are nearer to real ones than these are to each other, as copies are. Utility: as useful "
-    f"as real where the interval of the gap holds 0 or less, nearly where the gap is at most {_CLOSE}. Attacks: above "
-    "the ideal where the whole interval of the difference is."
+    f"easily; below {1 - _HARD:g} they are nearer to real ones than these are to each other, as copies are. "
+    f"Utility: as useful as real where the interval of the gap holds 0 or less, nearly where the gap is at most "
+    f"{_CLOSE}. Attacks: above the ideal where the whole interval of the difference is."
 )
 
 
