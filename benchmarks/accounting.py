@@ -165,9 +165,7 @@ def alone(rounds: int) -> list[Row]:
         print(f"{name:38}{ms:10.2f}{limit or '':>8}{grown:9.0f}")
         if order["task"] == "next_step":
             anew = statistics.median(answer["anew"] for answer in answers)
-            adding = statistics.median(answer["add_us"] for answer in answers)
             rows.append(row(name, ms, anew, "the whole run anew", "ms", None))
-            rows.append(row("adding a step", adding, 100.0, "limit", "µs", 1.0))
             continue
         rows.append(row(f"time, {name}", ms, limit, "limit", "ms", 1.0))
         if memory:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
+from accounting.patterns import patterns
 from contract import toy
 from contract.battery import (
     SOURCE,
@@ -72,7 +73,7 @@ def test_the_noise_is_that_of_the_strategy_that_is_accounted():
     ]
     np.testing.assert_allclose(np.stack(released), np.linalg.solve(strategy, fresh), atol=1e-12)
     limits = event.participation
-    brute = max(sum(strategy[:, list(pattern)].sum(axis=1) ** 2) for pattern in limits.patterns() if pattern)
+    brute = max(sum(strategy[:, list(pattern)].sum(axis=1) ** 2) for pattern in patterns(limits) if pattern)
     assert event.squared_sensitivity == pytest.approx(brute)
 
 

@@ -1,18 +1,14 @@
 """The cost of a run that grows step by step: epsilon after any number of rounds.
 
 Guarantees an upper bound on epsilon for the unit that the events were made for. A step is repeated with fresh noise;
-a stream, whose noise is shared between rounds, is one event for its first n rounds. Adding a step only counts; what a
-step looks like on a grid, and its Fourier transform, are computed once and remembered, so that asking after the next
-step costs one inverse transform (some milliseconds). Events without a dominating pair are asked of `guarantee`.
+a stream, whose noise is shared between rounds, is one event for its first n rounds. What a step looks like on a grid,
+and its Fourier transform, are computed once and remembered, so that asking after the next step costs one inverse
+transform (some milliseconds). Events without a dominating pair are asked of `guarantee`.
 
 >>> from sfumato.accounting.events import Gaussian
 >>> run = RunningCost(Gaussian(1.0).poisson(0.01), delta=1e-5)
->>> run.add(1000)
->>> run.add()
->>> run.steps, round(run.epsilon(), 3)
-(1001, 1.829)
->>> run.steps_within(2.0)
-1202
+>>> round(run.epsilon_after(1000), 3), round(run.epsilon_after(1001), 3)
+(1.828, 1.829)
 >>> epsilon_curve(Gaussian(1.0).poisson(0.01), [10, 100, 1000], delta=1e-5).round(2)
 array([0.38, 0.72, 1.83])
 >>> from sfumato.accounting.events import TreeAggregation
@@ -27,17 +23,15 @@ from typing import get_args
 
 import numpy as np
 
-from sfumato._check import InputError, between, non_negative, one_of, whole
+from sfumato._check import InputError, between, one_of, whole
 from sfumato._types import Adjacency
 from sfumato.accounting.events import Composition, Event, Unknown, combined_shift
 from sfumato.accounting.guarantees import guarantee
 from sfumato.accounting.pld import PldAccountant, many_different
 
-_MOST_STEPS = 1 << 40
-
 
 class RunningCost:
-    """Epsilon of `spent` and of the steps so far.
+    """Epsilon of `spent` and of a number of steps.
 
     Args:
         step: what each step releases; or a function of n >= 1 that gives what the first n steps release together.
@@ -64,26 +58,11 @@ class RunningCost:
         one_of(get_args(Adjacency), adjacency=adjacency)
         self._step, self._spent, self._delta = step, spent, float(delta)
         self._adjacency: Adjacency = adjacency
-        self._steps = 0
         self._known: dict[int, float] = {}
         guarantee(self._run(1), adjacency)  # refuses what has no known cost now, not after the first step
 
-    @property
-    def steps(self) -> int:
-        """How many steps were added."""
-        return self._steps
-
-    def add(self, count: int = 1) -> None:
-        """Count more steps; nothing is computed."""
-        whole(count=count)
-        self._steps += int(count)
-
-    def epsilon(self) -> float:
-        """An upper bound on the epsilon of the steps so far."""
-        return self.epsilon_after(self._steps)
-
     def epsilon_after(self, steps: int) -> float:
-        """An upper bound on the epsilon of this many steps, whatever was added; remembered.
+        """An upper bound on the epsilon of this many steps; remembered.
 
         Args:
             steps: >= 0.
@@ -94,30 +73,6 @@ class RunningCost:
                 self._known.clear()
             self._known[steps] = self._cost(self._run(int(steps)))
         return self._known[steps]
-
-    def steps_within(self, epsilon: float) -> int:
-        """The most steps whose epsilon stays within a budget, at least 0.
-
-        Args:
-            epsilon: the budget, >= 0.
-
-        Raises:
-            InputError: what was spent before is more than the budget, or no number of steps exceeds it.
-        """
-        non_negative(epsilon=epsilon)
-        if self.epsilon_after(0) > epsilon:
-            raise InputError(
-                f"epsilon {epsilon:g} is less than the {self.epsilon_after(0):.6g} already spent; allow more"
-            )
-        good, bad = 0, 1
-        while self.epsilon_after(bad) <= epsilon:
-            good, bad = bad, 2 * bad
-            if bad > _MOST_STEPS:
-                raise InputError(f"epsilon {epsilon:g} allows more than {_MOST_STEPS} steps; no limit is needed")
-        while bad - good > 1:
-            middle = (good + bad) // 2
-            good, bad = (middle, bad) if self.epsilon_after(middle) <= epsilon else (good, middle)
-        return good
 
     def _run(self, steps: int) -> Event:
         if isinstance(self._step, Event):

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from accounting.patterns import patterns
 from sfumato.accounting import Participation
 from sfumato.accounting.strategies import BandedToeplitz, BufferedToeplitz, Independent, InverseBanded, Strategy
 
@@ -48,4 +49,4 @@ def nodes(rounds: int, real: int | None = None) -> np.ndarray:
 def squared_sensitivity(released: np.ndarray, limits: Participation) -> float:
     """The most that one unit moves, over all patterns; contributions as aligned as the inner products ask for."""
     gram = np.abs(released.T @ released)
-    return max(float(gram[np.ix_(pattern, pattern)].sum()) for pattern in limits.patterns())
+    return max(float(gram[np.ix_(pattern, pattern)].sum()) for pattern in patterns(limits))

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from accounting.patterns import patterns
 from sfumato.accounting import InputError
 from sfumato.accounting.events.sensitivity import Forest, Participation, _level_bound, squared_sensitivity
 from slow import by_profile
@@ -43,7 +44,7 @@ def by_all_patterns(forest: Forest) -> int:
     nodes = nodes_below(limits.rounds, forest.tree_rounds, forest.completed)
     length = forest.tree_rounds or limits.rounds
     best = 0.0
-    for pattern in limits.patterns():
+    for pattern in patterns(limits):
         trees = [position // length for position in pattern]
         if forest.most_per_tree and any(trees.count(tree) > forest.most_per_tree for tree in trees):
             continue
@@ -53,7 +54,7 @@ def by_all_patterns(forest: Forest) -> int:
 
 def test_patterns_are_those_that_keep_the_distance_and_the_number() -> None:
     limits = Participation(rounds=9, max_participations=3, min_separation=2)
-    found = list(limits.patterns())
+    found = list(patterns(limits))
     subsets = itertools.chain.from_iterable(itertools.combinations(range(9), k) for k in range(10))
     expected = [s for s in subsets if len(s) <= 3 and all(y - x - 1 >= 2 for x, y in itertools.pairwise(s))]
     assert sorted(found) == sorted(expected)

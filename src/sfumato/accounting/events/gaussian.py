@@ -32,12 +32,10 @@ The parts stay in the event, so that a ledger shows what was released. Sampling 
 >>> from sfumato.accounting.events.gaussian import Gaussian
 >>> round(1 / joint(Gaussian(3.0), Gaussian(4.0)).gaussian_shift("add_remove"), 6)      # one Gaussian of noise 2.4
 2.4
->>> Joint.from_bounds(bounds=(2.0, 1.0), noise_std=5.0)      # a sum clipped to 2 and a count, with one noise
-Joint(events=(Gaussian(noise_multiplier=2.5), Gaussian(noise_multiplier=5.0)))
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -157,26 +155,6 @@ class Joint(GaussianEvent):
             raise InputError("Joint takes at least one event, got none; leave out a release of nothing")
         object.__setattr__(self, "events", parts)
 
-    @classmethod
-    def from_bounds(cls, bounds: Sequence[float], noise_std: float | Sequence[float]) -> "Joint":
-        """A vector of blocks, such as a clipped sum and a count, released at once.
-
-        Args:
-            bounds: the most that adding or removing one unit can move each block, in L2 norm, > 0. Replacing moves it
-                by at most twice that.
-            noise_std: std of the noise on each coordinate, > 0: one for all blocks, or one a block.
-
-        Raises:
-            InputError: a number is not > 0, or there are not as many stds as blocks.
-        """
-        limits = _numbers("bounds", bounds)
-        given = _numbers("noise_std", noise_std) if isinstance(noise_std, Iterable) else (noise_std,) * len(limits)
-        if len(given) != len(limits):
-            raise InputError(f"noise_std must have one value a block, got {len(given)} for {len(limits)} bounds")
-        for bound, std in zip(limits, given):
-            positive(bounds=bound, noise_std=std)
-        return cls(tuple(Gaussian(std / bound) for bound, std in zip(limits, given)))
-
     def _of_group(self, units: int) -> Event:
         return Joint(tuple(event.for_group(units) for event in self.events))
 
@@ -219,12 +197,3 @@ def _parts(event: Event) -> Iterator[Event]:
             yield from single.events
         else:
             yield Repeated(single, count) if count > 1 else single
-
-
-def _numbers(name: str, values: object) -> tuple[float, ...]:
-    if isinstance(values, str) or not isinstance(values, Iterable):
-        raise InputError(f"{name} must be a list of numbers, got {values!r}")
-    numbers = tuple(values)
-    if not numbers:
-        raise InputError(f"{name} must have at least one number, got none")
-    return numbers

@@ -52,7 +52,7 @@ each round with the heaviest partners that it could have by itself. All results 
 (2.5, True)
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -119,16 +119,6 @@ class Participation:
         inside = all(0 <= position < self.rounds for position in pattern)
         spaced = all(later - earlier >= self.period for earlier, later in pairwise(pattern))
         return inside and spaced and len(pattern) <= self.most
-
-    def patterns(self) -> Iterator[tuple[int, ...]]:
-        """Every pattern that is allowed, the empty one included. Exponentially many: for short runs only."""
-        stack: list[tuple[int, ...]] = [()]
-        while stack:
-            pattern = stack.pop()
-            yield pattern
-            if len(pattern) < self.most:
-                first = pattern[-1] + self.period if pattern else 0
-                stack.extend((*pattern, position) for position in range(first, self.rounds))
 
 
 _FREE = 1 << 60  # slack of a block without participations
