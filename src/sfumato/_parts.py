@@ -233,7 +233,7 @@ def _resolved(
         for name, value in _nested({name: value for name, value in changes.items() if name.count(".") == depth}):
             if name not in fields:
                 if name in (renamed := getattr(kind, "renamed", {})):
-                    raise InputError(f"{name} is now {_as_given(renamed[name])}")
+                    raise InputError(f"{name} is now {_as_words(renamed[name])}")
                 raise InputError(
                     f"{of or kind.__name__} has no field {name}{guess(name, fields)}; it has {', '.join(fields)}"
                 )
@@ -289,10 +289,10 @@ def flat(settings: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]
     return found
 
 
-def _as_given(path: str) -> str:
+def _as_words(path: str) -> str:
     """How a field is given in Python.
 
-    >>> _as_given("clipping"), _as_given("client.head.start")
+    >>> _as_words("clipping"), _as_given("client.head.start")
     ('clipping=…', 'client={"head": {"start": …}}')
     """
     first, *rest = path.split(".")

@@ -124,7 +124,7 @@ class PrivateModule(LightningModule):
             if is_overridden(name, self, parent=LightningModule):
                 raise InputError(f"{name} would not see a batch: Lightning has turns; do it in collate or in losses")
         count = len(dataset) if hasattr(dataset, "__len__") else 1  # without a length it is refused where it is opened
-        with _signals_kept(), ExitStack() as stack:
+        with _signals_unchanged(), ExitStack() as stack:
             turns = self._turns = _Turns(self, plan, dataset, options, stack, math.ceil(count / plan.cohort.size))
             try:
                 trainer.fit(self, train_dataloaders=turns, val_dataloaders=val_dataloaders)
@@ -276,7 +276,7 @@ def _networks(module: LightningModule) -> nn.Module:
 
 
 @contextmanager
-def _signals_kept() -> Iterator[None]:
+def _signals_unchanged() -> Iterator[None]:
     """Signals as they were: Lightning and the run take turns in handling them, and Lightning ends first."""
     if threading.current_thread() is not threading.main_thread():
         yield

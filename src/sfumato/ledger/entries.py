@@ -85,7 +85,7 @@ def _entries(path: Path, file: BinaryIO, tear: list[bytes] | None, show: Show) -
     for index, written in enumerate(iter(lambda: file.readline(_LONGEST), b"")):
         entry = _parse(written)
         where = f"{path}, line {index + 1}"
-        if not written.endswith(b"\n") and (index or _begins_an_entry(written, entry)):
+        if not written.endswith(b"\n") and (index or _starts_an_entry(written, entry)):
             if tear is None:
                 raise InputError(f"{where}: torn by a crash; opening the ledger for a run repairs it")
             tear.append(written)
@@ -109,7 +109,7 @@ def _remedy(wrong: str, index: int) -> str:
     )
 
 
-def _begins_an_entry(written: bytes, entry: dict[str, Any] | None) -> bool:
+def _starts_an_entry(written: bytes, entry: dict[str, Any] | None) -> bool:
     """Whether the only line of a file can be what a crash left of a first entry; any other file is left alone."""
     return written.startswith(b'{"') and (entry is None or "previous" in entry) and len(written) < _LONGEST
 

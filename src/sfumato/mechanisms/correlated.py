@@ -85,7 +85,7 @@ class Correlated(Mechanism, Generic[S]):
             InputError: there is none of this kind.
         """
 
-    def decided(self, strategy: S) -> dict[str, Any]:
+    def resolved(self, strategy: S) -> dict[str, Any]:
         """The fields that say the strategy again, so that it need not be searched for."""
         return {}
 
@@ -128,7 +128,7 @@ class Correlated(Mechanism, Generic[S]):
             InputError: the sampler does not limit how often a unit takes part, or there is no such strategy.
         """
         limits = limits_of(sampler, rounds)
-        return replace(self, rounds=rounds, **self.decided(self.strategy_for(limits)))
+        return replace(self, rounds=rounds, **self.resolved(self.strategy_for(limits)))
 
     @cached_property
     def strategy(self) -> S:
@@ -277,7 +277,7 @@ class NoiseRows:
         }
 
     @property
-    def kept_bytes(self) -> int:
+    def stored_bytes(self) -> int:
         """What the kept vectors take."""
         return sum(kept.nbytes for kept in self._kept.values())
 

@@ -126,7 +126,7 @@ class Banded(ToeplitzNoise[BandedToeplitz]):
         if isinstance(sampler, CyclicPoisson) and self.bands is None:
             limits = limits_of(sampler, rounds)
             made = replace(self, bands=sampler.turns).strategy_for(limits)
-            return replace(self, rounds=rounds, **self.decided(made))
+            return replace(self, rounds=rounds, **self.resolved(made))
         return super().planned(sampler, rounds)
 
     def strategy_for(self, limits: Participation) -> BandedToeplitz:
@@ -135,7 +135,7 @@ class Banded(ToeplitzNoise[BandedToeplitz]):
             return BandedToeplitz(self.coefficients, self.column_scales)
         return optimize_banded(limits, bands=self.bands, error=self.prefix_error)
 
-    def decided(self, strategy: BandedToeplitz) -> dict[str, Any]:
+    def resolved(self, strategy: BandedToeplitz) -> dict[str, Any]:
         """First column, and scales of columns."""
         return {"coefficients": strategy.coefficients, "column_scales": strategy.column_scales}
 
@@ -225,7 +225,7 @@ class BLT(ToeplitzNoise[BufferedToeplitz]):
             )
         return BufferedToeplitz(self.coefficients[:half], self.coefficients[half:])
 
-    def decided(self, strategy: BufferedToeplitz) -> dict[str, Any]:
+    def resolved(self, strategy: BufferedToeplitz) -> dict[str, Any]:
         """Output scales and decays."""
         return {"coefficients": (*strategy.output_scales, *strategy.buffer_decays)}
 
@@ -273,7 +273,7 @@ class BISR(ToeplitzNoise[InverseBanded]):
             return InverseBanded(self.coefficients)
         return banded_inverse_square_root(limits, bands=self.bands, error=self.prefix_error)
 
-    def decided(self, strategy: InverseBanded) -> dict[str, Any]:
+    def resolved(self, strategy: InverseBanded) -> dict[str, Any]:
         """First column of the inverse."""
         return {"coefficients": strategy.inverse_coefficients}
 

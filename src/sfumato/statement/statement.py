@@ -271,7 +271,7 @@ class Statement:
         for name in ("assumptions", "alternatives"):
             values[name] = _listed(name, values.get(name, ()))
         if version == 1:
-            values["assumptions"] = tuple(_own("an assumption", each) for each in values["assumptions"])
+            values["assumptions"] = tuple(_sentence_of("an assumption", each) for each in values["assumptions"])
         else:
             values["assumptions"] = tuple(map(RenderedSentence.from_json, values["assumptions"]))
             values["noise_source"] = RenderedSentence.from_json(values.get("noise_source"))
@@ -505,7 +505,7 @@ def _rendered(name: str, value: str) -> RenderedSentence:
     return render(value)
 
 
-def _own(name: str, value: object) -> RenderedSentence:
+def _sentence_of(name: str, value: object) -> RenderedSentence:
     """A sentence of a file without ids, as it is."""
     _require_text(name, value)
     return RenderedSentence(str(value))
