@@ -87,13 +87,13 @@ class Forked:
         self._process.join()
 
 
-def team(path: Path, words: list[str], told: Path, size: int) -> list[str]:
+def team(path: Path, words: list[str], told: Path, size: int, timeout: float = 100) -> list[str]:
     """What each of so many processes of one run printed; torchrun would give them the same names."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1]), "WORLD_SIZE": str(size)}
     members = [Forked(path, words, told.with_name(f"{told.name}.{i}"), {**where, "RANK": str(i)}) for i in range(size)]
-    codes = [member.wait() for member in members]
+    codes = [member.wait(timeout) for member in members]
     assert codes == [0] * size, [member.told for member in members]
     return [member.told for member in members]
 

@@ -50,7 +50,7 @@ def killed(tmp_path_factory) -> Path:
 def shared_work(tmp_path_factory) -> Path:
     """A folder with a run by two processes for each name."""
     folder = tmp_path_factory.mktemp("team")
-    team(WORKER, ["team", str(folder), *SEEDED, "toy"], folder / "told", 2)
+    team(WORKER, ["team", str(folder), *SEEDED, "toy"], folder / "told", 2, timeout=250)  # 17 runs
     return folder
 
 

@@ -68,6 +68,7 @@ def team(folder: Path, names: list[str]) -> None:
             toy.noisy_mean(vectors(), folder / name, seed=3)
         else:
             fit(name, folder / name)
+        print(name, flush=True)
     torch.distributed.destroy_process_group()
     threads = [file.read_text().strip() for file in Path("/proc/self/task").glob("*/comm")]
     assert not [name for name in threads if "gloo" in name], "a thread of the group may abort the process at its end"
