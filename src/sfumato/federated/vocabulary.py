@@ -27,7 +27,7 @@ Which words a user votes for: a few of the distinct ones, by the user's own name
 
 import hashlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -99,7 +99,17 @@ _SHARE = 0.1  # of delta, for the chance that the threshold fails
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateVocabulary:
-    """How words are chosen.
+    """How words are chosen; with texts (`opening`), the first release of the run that trains on them (`Opening`).
+
+    - **Unit.** One user with all texts.
+    - **Sensitivity.** A user moves the votes by at most 1 in L2 norm, by coming or going and by being blanked.
+    - **Who votes.** All users of the data to train on, whether a round will draw them or not. Those who are kept for
+      validation and test do not: their words become <oov> unless others hold them.
+    - **What is released.** The words above the threshold in the order of their noisy votes, without these; the size of
+      the model is their number and four. The rounds see each user's texts by these words: a user's contribution follows
+      from the own texts and from what was released, so the costs of the count and of the rounds add up.
+    - **A run that goes on** reads the words from its checkpoint, at no cost. If it died before they were kept, it draws
+      them again with the same noise from the same texts, which the fingerprint of the run makes sure of.
 
     Attributes:
         noise_multiplier: std of the noise on a vote, > 0; votes of one user have L2 norm at most 1. None until it is
@@ -112,6 +122,7 @@ class PrivateVocabulary:
             many users has by itself.
         seed: of a run of its own: repeatable randomness, for tests and simulation only; None draws from the operating
             system.
+        texts: of the users who vote, then others that are measured on; set by `opening`.
     """
 
     noise_multiplier: float | None = None
@@ -120,6 +131,7 @@ class PrivateVocabulary:
     size: int | None = None
     delta: float | None = None
     seed: int | None = None
+    texts: tuple[UncountedTexts, ...] = ()
 
     def __post_init__(self) -> None:
         if self.noise_multiplier is not None:
@@ -198,21 +210,20 @@ class PrivateVocabulary:
             )
         return Gaussian(self._noise) + ApproximateDP(0.0, self._failure, adjacency)
 
-    def release(self, run: Run, words: Mapping[str, set[str]], *, adjacency: Adjacency = "add_remove") -> list[str]:
-        """Release the vocabulary as a phase of a run, before its rounds; its folder gets the words.
+    def release(self, run: Run, data: UserDataset, adjacency: Adjacency) -> list[str]:
+        """Release the words of the users of these data, those with the highest noisy votes first."""
+        chosen = self._released(run, lambda: self._of(data).words_of(data.user_ids), adjacency)
+        self._refuse_none(chosen)
+        return chosen
+
+    def _released(self, run: Run, words: Callable[[], Mapping[str, set[str]]], adjacency: Adjacency) -> list[str]:
+        """Release the vocabulary as a phase of a run; its folder gets the words.
 
         Args:
             run: an open run that has started; its ledger gets the cost.
-            words: the distinct words of each user, by name.
+            words: gathers the distinct words of each user, by name; not asked where a resumed run has released them.
             adjacency: the run's.
-
-        Returns:
-            the words, those with the highest noisy votes first; none where none is above the threshold.
         """
-        return self.release_of(run, lambda: words, adjacency)
-
-    def release_of(self, run: Run, words: Callable[[], Mapping[str, set[str]]], adjacency: Adjacency) -> list[str]:
-        """The same of words that are gathered when they are needed: not where a run that goes on has released them."""
 
         def draw(source: RandomSource) -> dict[str, Tensor]:
             text = "\n".join(self._chosen(words(), source)).encode()
@@ -239,12 +250,8 @@ class PrivateVocabulary:
             "words_per_user"
         )
 
-    def refuse_none(self, chosen: list[str]) -> None:
-        """Refuse a vocabulary without words, once it is released.
-
-        Raises:
-            InputError: it has none.
-        """
+    def _refuse_none(self, chosen: list[str]) -> None:
+        """Refuse a vocabulary without words, once it is released."""
         if not chosen:
             raise InputError(
                 f"no word is above the threshold: without noise, one has to be voted for by more than "
@@ -252,7 +259,7 @@ class PrivateVocabulary:
                 "vocabulary or fewer words_per_user. What this one spent is spent"
             )
 
-    def opening(self, *texts: UncountedTexts) -> "VocabularyOpening":
+    def opening(self, *texts: UncountedTexts) -> Self:
         """The vocabulary as the first release of the run that trains on it; for `fit(…, opening=…)`.
 
         Args:
@@ -267,7 +274,7 @@ class PrivateVocabulary:
         for each in texts:
             if not isinstance(each, UncountedTexts):
                 raise InputError(f"texts are read by data.uncounted_texts, got {type(each).__name__}")
-        return VocabularyOpening(self, texts)
+        return replace(self, texts=texts)
 
     def run(
         self, path: Path | str, *, out: Path | str | None = None, user: str | None = None, input: str | None = None
@@ -303,11 +310,13 @@ class PrivateVocabulary:
             attained=False,
             assumptions=(Assumption("division_public"),),
         )
-        with Run.open(out, plan={"plan": PHASE, **asdict(rule)}, seed=self.seed) as run:
+        with Run.open(
+            out, plan={"plan": PHASE, **rule._settings(), "delta": delta, "seed": self.seed}, seed=self.seed
+        ) as run:
             run.start(digest(words))
-            chosen = rule.release(run, words)
+            chosen = rule._released(run, lambda: words, "add_remove")
             statement = run.finish({}, facts)
-        rule.refuse_none(chosen)
+        rule._refuse_none(chosen)
         return chosen, statement
 
     @property
@@ -340,36 +349,11 @@ class PrivateVocabulary:
         best = best[noisy[best] > self.threshold][: self.size]
         return [known[place] for place in best.tolist()]
 
-
-@dataclass(frozen=True)
-class VocabularyOpening:
-    """A vocabulary as the first release of the run that trains on it (`training.Opening`).
-
-    - **Unit.** One user with all texts.
-    - **Sensitivity.** A user moves the votes by at most 1 in L2 norm, by coming or going and by being blanked alike.
-    - **Who votes.** All users of the data to train on, whether a round will draw them or not. Those who are kept for
-      validation and test do not: their words become <oov> unless others hold them.
-    - **What is released.** The words above the threshold in the order of their noisy votes, without these; the size of
-      the model is their number and four. The rounds see each user's texts by these words: a user's contribution follows
-      from the own texts and from what was released, so the costs of the count and of the rounds add up.
-    - **A run that goes on** reads the words from its checkpoint, at no cost. If it died before they were kept, it draws
-      them again with the same noise from the same texts, which the fingerprint of the run makes sure of.
-
-    Args:
-        rule: how words are chosen.
-        texts: of the users who vote, then others that are measured on.
-    """
-
-    rule: PrivateVocabulary
-    texts: tuple[UncountedTexts, ...]
+    # As the first release of a run (`training.Opening`), with `words`, `decided`, `outlook`, `event` and `release`.
 
     @property
     def phase(self) -> str:
         return PHASE
-
-    @property
-    def words(self) -> str:
-        return self.rule.words
 
     @property
     def assumptions(self) -> tuple[Assumption, ...]:
@@ -379,17 +363,8 @@ class VocabularyOpening:
     def rehearsal(self) -> list[str]:
         return [f"<word {number}>" for number in (1, 2, 3)]  # in texts, these are four tokens
 
-    def decided(self, delta: float) -> Self:
-        return replace(self, rule=self.rule.decided(delta))
-
     def as_begun(self, recorded: Mapping[str, Any]) -> Self:
-        return replace(self, rule=as_begun(self.rule, recorded, "noise_multiplier"))
-
-    def outlook(self, population: int) -> str:
-        return self.rule.outlook(population)
-
-    def event(self, adjacency: Adjacency) -> Event:
-        return self.rule.event(adjacency)
+        return as_begun(self, recorded, "noise_multiplier")
 
     def fingerprint(self) -> str:
         return f"{self._settings()} {[each.fingerprint() for each in self.texts]}"
@@ -398,11 +373,6 @@ class VocabularyOpening:
         if found is None:
             return {"opening": {"phase": PHASE, **self._settings()}}
         return {"vocabulary_size": Encoding.words(found).size}
-
-    def release(self, run: Run, data: UserDataset, adjacency: Adjacency) -> list[str]:
-        chosen = self.rule.release_of(run, lambda: self._of(data).words_of(data.user_ids), adjacency)
-        self.rule.refuse_none(chosen)
-        return chosen
 
     def prepare(self, found: list[str], data: UserDataset) -> UserDataset:
         return self._of(data).encoded(found, data)
@@ -420,5 +390,4 @@ class VocabularyOpening:
         return texts
 
     def _settings(self) -> dict[str, Any]:
-        settings = asdict(self.rule)
-        return {name: settings[name] for name in ("noise_multiplier", "words_per_user", "threshold_delta", "size")}
+        return {name: getattr(self, name) for name in ("noise_multiplier", "words_per_user", "threshold_delta", "size")}
