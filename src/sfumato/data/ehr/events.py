@@ -44,7 +44,7 @@ from sfumato._check import InputError, guess, one_of, whole
 from sfumato._types import RecordUnit
 from sfumato.data.columns import Codes, Duplicates, as_number, is_missing, is_number_text, merged, repeated
 from sfumato.data.ehr.dataset import EHRDataset
-from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema, TimeUnit
+from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema, TimeUnit, declared
 from sfumato.data.ehr.schema import categorical as categories
 from sfumato.data.ehr.tables import (
     dataset_of,
@@ -390,7 +390,18 @@ def records_of_events(
         times = _since_origin(events, places[ORIGIN], times, offsets, owners) / MICROSECONDS[schema.time_unit]
     else:
         notes += late_start(times[offsets[:-1][lengths > 0]], schema.time_unit)
-    return _without_the_empty(schema, events, of_patients, values, lengths, times, notes, subjects)
+    held = np.flatnonzero(lengths)
+    ids = events.ids.names
+    return dataset_of(
+        schema,
+        [ids[place] for place in held.tolist()],
+        {name: found[held] for name, found in of_patients.items()},
+        values,
+        np.concatenate([[0], np.cumsum(lengths[held])]),
+        times,
+        notes,
+        None if subjects is None else [subjects[place] for place in held.tolist()],
+    )
 
 
 def _subjects(events: Events, rows: np.ndarray, schema: Schema) -> list[str]:
@@ -475,31 +486,6 @@ def _since_origin(
     return since
 
 
-def _without_the_empty(
-    schema: Schema,
-    events: Events,
-    static: Mapping[str, np.ndarray],
-    temporal: Mapping[str, np.ndarray],
-    lengths: np.ndarray,
-    times: np.ndarray,
-    notes: Sequence[str],
-    subjects: Sequence[str] | None,
-) -> EHRDataset:
-    """The records of those who have a visit."""
-    kept = np.flatnonzero(lengths)
-    ids = events.ids.names
-    return dataset_of(
-        schema,
-        [ids[place] for place in kept.tolist()],
-        {name: values[kept] for name, values in static.items()},
-        temporal,
-        np.concatenate([[0], np.cumsum(lengths[kept])]),
-        times,
-        notes,
-        None if subjects is None else [subjects[place] for place in kept.tolist()],
-    )
-
-
 def ehr_from_events(
     events: Any,
     static: Any = None,
@@ -545,11 +531,9 @@ def ehr_from_events(
     Raises:
         InputError: a file is missing or damaged, a column is not there, or a row is wrong; it names the row.
     """
-    found = schema if isinstance(schema, Schema) or schema is None else Schema.load(schema)
-    if found is not None and (any((outcome, unit, subject, categorical, drop)) or codes is not None):
-        raise InputError(
-            "the schema says what outcome, unit, subject, categorical, drop and codes would; give one of both"
-        )
+    found = declared(
+        schema, outcome=outcome, unit=unit, subject=subject, categorical=categorical, drop=drop, codes=codes
+    )
     id, time = (found.id, found.time) if found is not None and (id, time) == (None, None) else (id, time)
     if id is None or time is None:
         raise InputError("which columns are the patient and the time? give id= and time=, or a schema")

@@ -14,7 +14,7 @@ from sfumato._files import whole_folder, write_json
 from sfumato.data.columns import Codes, Duplicates
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.events import ORIGIN, SUBJECT, Roles, records_of_tables
-from sfumato.data.ehr.schema import MICROSECONDS, Schema, TimeUnit
+from sfumato.data.ehr.schema import MICROSECONDS, Schema, TimeUnit, declared
 from sfumato.data.ehr.write import EHRRecords, observed, parts_of
 from sfumato.data.readers.tables import open_rows
 from sfumato.data.records import refuse_absent
@@ -102,15 +102,13 @@ def read_meds(
     inferring = outcome is not None or categorical or drop or codes is not None
     if schema is None and not inferring and (folder / SCHEMA).is_file():
         schema = folder / SCHEMA
-    if schema is not None and inferring:
-        raise InputError("the schema says what outcome, categorical, drop and codes would; give one of both")
     refuse_same_files(files)
     tables = [open_rows(file) for file in files]
     values = [name for name in ("numeric_value", "text_value") if all(name in table.names for table in tables)]
     return records_of_tables(
         tables,
         Roles(id="subject_id", time="time", code="code", values=tuple(values)),
-        schema=schema if isinstance(schema, Schema) or schema is None else Schema.load(schema),
+        schema=declared(schema, outcome=outcome, categorical=categorical, drop=drop, codes=codes),
         time_unit=time_unit,
         outcome=outcome,
         categorical=categorical,

@@ -13,7 +13,7 @@ from sfumato._check import InputError, positive, whole
 from sfumato.data.columns import Codes, Duplicates
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.events import Events, Roles, records_of_events
-from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema, categorical, numeric
+from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema, categorical, declared, numeric
 from sfumato.data.ehr.values import (
     Profile,
     is_absent,
@@ -99,13 +99,13 @@ def file_of(folder: Path, name: str) -> Records:
     raise InputError(f"{folder} has no {name}.csv.gz, nor its folders hosp and icu; give the folder of a release")
 
 
-def read_stays(folder: Path, hours: float | None, declared: Sequence[Column] | None = None) -> Stays:
+def read_stays(folder: Path, hours: float | None, given: Sequence[Column] | None = None) -> Stays:
     """Read the stays, their patients and their admissions.
 
     Args:
         folder: of a release.
         hours: how long after its beginning a stay is read; None reads all of it.
-        declared: the static columns; None finds them in the records.
+        given: the static columns; None finds them in the records.
 
     Raises:
         InputError: a file or a column is missing, or a stay has no patient, admission or time.
@@ -134,7 +134,7 @@ def read_stays(folder: Path, hours: float | None, declared: Sequence[Column] | N
     subjects = list(dict.fromkeys(stays["subject_id"]))
     number = {name: place for place, name in enumerate(subjects)}
     known = {name: pa.array(found[name], pa.string()) for name in (*OF_PATIENTS, *OF_STAYS, *OF_ADMISSIONS)}
-    columns = _columns(table, known) if declared is None else tuple(declared)
+    columns = _columns(table, known) if given is None else tuple(given)
     if unknown := [column.name for column in columns if column.name not in known]:
         raise InputError(
             f"the schema has the static column {unknown[0]!r}, and stays have {', '.join(known)}; leave it out"
@@ -242,20 +242,20 @@ def mimic_iv(
     folder = Path(folder)
     if hours is not None:
         positive(hours=hours)
-    declared = schema if isinstance(schema, Schema) or schema is None else Schema.load(schema)
-    if declared is not None:
-        _refuse_other(declared, items)
-    stays = read_stays(folder, hours, None if declared is None else declared.static)
+    given = declared(schema)
+    if given is not None:
+        _refuse_other(given, items)
+    stays = read_stays(folder, hours, None if given is None else given.static)
     labs = file_of(folder, "labevents")
     for name in ("subject_id", "charttime", "itemid", "valuenum"):
         refuse_absent(labs.told, labs.names, name, name)
     labels = _labels(file_of(folder, "d_labitems"))
-    if declared is not None:
-        names = _items_of(declared, labels, folder)
+    if given is not None:
+        names = _items_of(given, labels, folder)
     else:
         names = _column_names(_chosen(items, labs, stays, labels, folder), labels, [c.name for c in stays.columns])
     events = _events(labs, stays, names)
-    found = declared or Schema(
+    found = given or Schema(
         id=_ROLES.id,
         unit="stay",
         subject=_SUBJECT,

@@ -305,6 +305,20 @@ class Schema:
             raise InputError(f"{path}: {error}") from None
 
 
+def declared(schema: "Schema | Path | str | None", **inferring: object) -> "Schema | None":
+    """The schema that was given, itself or as a file, next to none of what tells how to infer one.
+
+    Raises:
+        InputError: both were given, or the file holds no schema.
+    """
+    if schema is None:
+        return None
+    if any(value not in (None, (), []) for value in inferring.values()):
+        *names, last = inferring
+        raise InputError(f"the schema says what {', '.join(names)} and {last} would; give one of both")
+    return schema if isinstance(schema, Schema) else Schema.load(schema)
+
+
 def refuse_name(name: object) -> None:
     """Refuse the name of a column that a file cannot hold."""
     if not isinstance(name, str) or not name or name != name.strip() or any(sign in name for sign in "\r\n\0"):

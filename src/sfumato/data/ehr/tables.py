@@ -33,7 +33,7 @@ from sfumato._check import InputError, one_of
 from sfumato._types import Assumption, RecordUnit
 from sfumato.data.columns import Codes
 from sfumato.data.ehr.dataset import EHRDataset
-from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema, TimeUnit, unit_of
+from sfumato.data.ehr.schema import MICROSECONDS, Column, Schema, TimeUnit, declared, unit_of
 from sfumato.data.ehr.values import (
     Profile,
     late_start,
@@ -225,17 +225,14 @@ def ehr_from_tables(
     """
     one_of(("refuse", "sort"), unsorted=unsorted)
     of_visits, of_static = open_rows(visits), None if static is None else open_rows(static)
-    if schema is None:
+    found = declared(
+        schema, id=id, time=time, outcome=outcome, unit=unit, subject=subject, categorical=categorical, drop=drop
+    )
+    if found is None:
         if id is None or time is None:
             raise InputError("which columns are the patient and the time? give id= and time=, or a schema")
         whose = whose_of(id, unit, subject, [of_visits, *([] if of_static is None else [of_static])], drop)
         found = _inferred(of_visits, of_static, id, time, time_unit, outcome, whose, categorical, drop)
-    else:
-        if (id, time, outcome, unit, subject) != (None,) * 5 or categorical or drop:
-            raise InputError(
-                "the schema says what id, time, outcome, unit, subject, categorical and drop would; give one of both"
-            )
-        found = schema if isinstance(schema, Schema) else Schema.load(schema)
     if of_static is None:
         records = _read_one(of_visits, found, unsorted)
     else:
