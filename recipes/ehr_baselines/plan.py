@@ -148,7 +148,7 @@ class _Fitting:
     def go(self, run: Run, *, resume: bool) -> BaselineResult:
         """The whole of it."""
         if run.team.size > 1:
-            raise InputError("records are learned from in one process, got several (torchrun)")
+            raise InputError("health records are learned from in one process, got several; start it without torchrun")
         run.between(self.settings.facts(len(self.data), self.data.schema.unit).adjacency)
         told = json.dumps(self.settings.to_json(), sort_keys=True) + self.data.fingerprint()
         fingerprint = hashlib.sha256(told.encode()).hexdigest()

@@ -329,7 +329,7 @@ def test_similarities_that_tell_nothing_are_right_half_the_time_whatever_the_sha
     [
         ([0.1, 0.2], [True], [0, 1], "shapes"),
         ([0.1, 0.2], [1, 0], [0, 1], "int64"),
-        ([0.1, np.nan], [True, False], [0, 1], "1 pairs have none"),
+        ([0.1, np.nan], [True, False], [0, 1], "1 pairs are not finite"),
         ([0.1, 0.2, 0.3], [True, False, True], [0, 1, 1], "no genuine pair|no impostor pair"),
         ([0.1, 0.2], [True, False], [0, 0], "no genuine pair"),
     ],

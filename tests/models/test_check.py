@@ -93,7 +93,7 @@ def test_inputs_that_a_model_does_not_take_are_refused_by_their_shape():
     model = nn.Linear(3, 2)
     assert tried_on(model, torch.ones(4, 3)).shape == (4, 2)
     assert not tried_on(model, torch.ones(4, 3)).requires_grad
-    with pytest.raises(InputError, match=r"fails on inputs of shape \(5,\) \(.*\); mend its forward pass"):
+    with pytest.raises(InputError, match=r"fails on inputs of shape \(5,\) \(.*\); fix its forward pass"):
         tried_on(model, torch.ones(4, 5))
     with pytest.raises(InputError, match=r"fails on inputs of shape \(3,\)"):
         tried_on(nn.Embedding(2, 2), torch.full((1, 3), 7))

@@ -91,7 +91,7 @@ def test_a_shared_parameter_is_listed_once():
         (models.lenet, "norm+last", r"'norm' in 'norm\+last' names no parameter of this model; leave it out"),
         (models.lenet, "last+lora", r"'lora' in 'last\+lora' names no parameter of this model; leave it out"),
         (models.lenet, "conv(", "'conv\\(' is neither all, norm, first, last"),
-        (models.lenet, "", "'' says nothing; for every parameter write all"),
+        (models.lenet, "", "'' names nothing; for every parameter write all"),
         (nn.ReLU, "all", "no parameter of the model requires a gradient"),
         (nn.ReLU, "first", "no parameter of the model requires a gradient"),
     ],

@@ -61,7 +61,8 @@ def pair_accuracy(similarity: np.ndarray, same: np.ndarray, folds: np.ndarray) -
             f"{similarity.shape}, {same.shape} ({same.dtype}) and {folds.shape}"
         )
     if not np.isfinite(similarity).all():
-        raise InputError(f"similarity: {int((~np.isfinite(similarity)).sum())} pairs have none that is finite")
+        wrong = int((~np.isfinite(similarity)).sum())
+        raise InputError(f"similarity: {wrong} pairs are not finite; embed their pictures anew")
     right, thresholds = np.zeros(len(same), bool), []
     for fold in np.unique(folds):
         others = folds != fold

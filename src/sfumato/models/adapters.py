@@ -231,7 +231,7 @@ class Projected(nn.Module):
 
     Attributes:
         backbone: the network.
-        projection: what is behind it.
+        projection: the new layers after it.
     """
 
     def __init__(self, backbone: nn.Module, projection: nn.Module) -> None:
@@ -255,7 +255,7 @@ def add_projection(
     hidden: int | None = None,
     generator: torch.Generator | None = None,
 ) -> Projected:
-    """Put a new dense layer, or two with ReLU between them, behind a network whose features stay as they are.
+    """Put a new dense layer, or two with ReLU between them, after a network whose features stay as they are.
 
     Args:
         backbone: gives float [n, width]; it is used as it is, not copied.
@@ -307,7 +307,7 @@ def _chosen(model: nn.Module, rank: int, layers: str | None) -> dict[str, nn.Con
             )
         if type(each).forward not in (nn.Conv2d.forward, nn.Linear.forward):
             raise InputError(
-                f"layer {name} ({type(each).__name__}) computes in a way of its own; name others by layers"
+                f"layer {name} ({type(each).__name__}) has its own forward method; name others by layers"
             )
     return found
 
@@ -316,7 +316,7 @@ def _pattern(layers: str) -> Callable[[str], object]:
     try:
         return re.compile(layers).search
     except re.error as error:
-        raise InputError(f"layers: {layers!r} is no regular expression: {error}") from None
+        raise InputError(f"layers: {layers!r} is not a regular expression: {error}") from None
 
 
 def _rank(layer: nn.Conv2d | nn.Linear) -> int:

@@ -204,8 +204,8 @@ def failing_layer(model: nn.Module, shape: str) -> Iterator[None]:
     except Exception as error:  # whatever the user's own forward raises
         where = running[-1] if running else ""
         raise InputError(
-            f"the model fails on inputs of shape {shape} ({where}{first_line(error)}); mend its forward pass, or give "
-            "it inputs for which it is built"
+            f"the model fails on inputs of shape {shape} ({where}{first_line(error)}); fix its forward pass, or give "
+            "it inputs of the shape that it reads"
         ) from error
     finally:
         for handle in handles:

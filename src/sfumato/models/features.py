@@ -223,7 +223,7 @@ SMALLEST = 64
 
 
 class ImageNetFeatures(nn.Module):
-    """A frozen network behind the input convention of its weights.
+    """A frozen network that converts pictures to the input convention of its weights.
 
     Args:
         network: a `SqueezeNet` with `embedding_dim=None`, that reads three channels.

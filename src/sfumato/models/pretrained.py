@@ -301,7 +301,7 @@ def load_pretrained(
             unknown.append(name)
     if unknown:
         raise InputError(
-            f"{where}: also has {some(unknown)}, which this {type(model).__name__} has not; "
+            f"{where}: also has {some(unknown)}, which this {type(model).__name__} lacks; "
             "the file is of another network"
         )
     entries += [

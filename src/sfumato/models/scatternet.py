@@ -115,9 +115,9 @@ def morlet_bank(height: int, width: int, *, scales: int, orientations: int) -> M
     )
     rows, columns = (periodic_gaussian(size, _WIDTH * 2.0 ** (scales - 1)) for size in (height, width))
     bank = MorletBank(wavelets=wavelets, rows=rows, columns=columns)
-    room, energy = 1 - bank.low_pass() ** 2, _energy(wavelets)
+    remaining, energy = 1 - bank.low_pass() ** 2, _energy(wavelets)
     carried = energy > 1e-12 * energy.max()
-    factor = np.sqrt((room[carried] / energy[carried]).min())
+    factor = np.sqrt((remaining[carried] / energy[carried]).min())
     return MorletBank(wavelets=factor * wavelets, rows=rows, columns=columns)
 
 

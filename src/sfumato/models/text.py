@@ -1,10 +1,10 @@
 """Networks of tokens: classifiers of texts, models of the next token, and what they share.
 
-Sequences of tokens: the check of ids, how long each sequence is, attention. Id 0 is padding, behind the end.
+Sequences of tokens: the check of ids, how long each sequence is, attention. Id 0 is padding, after the end.
 
 A text classifier: embedding, bidirectional LSTM, mean over the tokens, linear layer.
 
-Id 0 is padding behind the end of a text. Sequences are packed, so that the backward direction starts at a text's own
+Id 0 is padding after the end of a text. Sequences are packed, so that the backward direction starts at a text's own
 last token and an example's output does not depend on how far its batch is padded. With `normalisation="layer"`, layer
 norm follows the embedding and the LSTM (Davody et al.: after every trained layer but the last). 1,236,548 parameters
 for a vocabulary of 10,000 and four classes. No layer couples examples.
@@ -22,7 +22,7 @@ torch.Size([2, 4])
 A small Transformer encoder for texts: attention built from linear layers, mean over the tokens, linear classifier.
 
 Blocks normalise first (Xiong et al. 2020); positions are sinusoids, which have nothing to train. Queries, keys, values
-and outputs are `nn.Linear`, so each trained layer has its own rule for per-example gradients. Id 0 is padding behind
+and outputs are `nn.Linear`, so each trained layer has its own rule for per-example gradients. Id 0 is padding after
 the end of a text: it is neither attended to nor averaged, so an example's output does not depend on how far its batch
 is padded. Attention is within one example. Without dropout: the noise of private training regularises enough.
 
@@ -40,11 +40,11 @@ A language model: embedding, LSTMs, a narrow layer if there is one, and logits o
 
 What it is by default are the networks of the federated text tasks: for words, embedding 96, one LSTM of 670, a layer of
 96 (4,050,748 parameters at 10,004 ids, and 2,680 of torch's second bias); for characters, embedding 8 and two LSTMs of
-256. An alphabet is what has at most 256 ids. Padding stands behind the end, so it reaches no logit of a token before
+256. An alphabet is what has at most 256 ids. Padding comes after the end, so it reaches no logit of a token before
 it. No layer couples examples.
 
 Two parts can be a user's own, for training that leaves them with the user (`local_parameters`): vectors of words
-outside of the vocabulary, whose ids stand behind all others (`sfumato.data.open_users`), and a vector of the user that
+outside of the vocabulary, whose ids come after all others (`sfumato.data.open_users`), and a vector of the user that
 every step reads with its token.
 
 While several clients are mapped over (`torch.func.vmap`), the recurrence is computed here, step by step: torch's own
@@ -68,7 +68,7 @@ torch.Size([2, 3, 100])
 
 A small Transformer decoder: each place attends to itself and those before it, and predicts the next token.
 
-Blocks normalise first (Xiong et al. 2020), positions are learned, the output layer is its own. Padding stands behind
+Blocks normalise first (Xiong et al. 2020), positions are learned, the output layer is its own. Padding comes after
 the end, so nothing of it reaches a token before it. Without dropout: the noise of private training regularises enough.
 No layer couples examples.
 
@@ -337,7 +337,7 @@ class LSTMLanguageModel(nn.Module):
         self.output = nn.Linear(hidden if projection is None else projection, vocabulary_size)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Map token ids, int64 [n, T], to logits of the token behind each, float [n, T, vocabulary_size].
+        """Map token ids, int64 [n, T], to logits of the next token at each place, float [n, T, vocabulary_size].
 
         Ids from vocabulary_size on are those of the buckets.
         """
@@ -442,7 +442,7 @@ class TransformerLanguageModel(nn.Module):
         self.output = nn.Linear(width, vocabulary_size)
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
-        """Map token ids, int64 [n, T], to logits of the token behind each, float [n, T, vocabulary_size]."""
+        """Map token ids, int64 [n, T], to logits of the next token at each place, float [n, T, vocabulary_size]."""
         check_tokens(tokens, "Transformer")
         steps, most = tokens.shape[1], self.positions.num_embeddings
         if steps > most:

@@ -24,7 +24,7 @@ expression over parameter names:
 - "norm": parameters of norm layers: torch's own, and any whose class name says so (`LayerNorm2d`, `MyRMSNorm`);
 - "first", "last": the first and the last layer with a weight that is no norm layer, in the order of the module;
 - "last_blocks:2": the last two blocks of a network that lists its stages (`sfumato.models.trainable`): fire modules,
-  bottlenecks, residual blocks. The embedding behind them is "last";
+  bottlenecks, residual blocks. The embedding after them is "last";
 - anything else: a regular expression that may match anywhere in the name, as in "layer4|embedding";
 - "norm+first", "norm+last", "last_blocks:2+embedding": words joined to each other and to regular expressions.
   "norm+last" is what the authors of DP-FedEmb train in a MobileNetV2 whose convolutions are frozen.
@@ -203,7 +203,7 @@ def trainable_parameters(model: nn.Module, spec: str) -> list[tuple[str, nn.Para
     """
     candidates = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
     if not spec.strip():  # as a regular expression it would match every name
-        raise InputError(f"trainable: {spec!r} says nothing; for every parameter write all")
+        raise InputError(f"trainable: {spec!r} names nothing; for every parameter write all")
     parts = spec.split("+")
     if not all(parts) or not any(_is_word(part) for part in parts):
         parts = [spec]  # a regular expression, in which "+" means more than one

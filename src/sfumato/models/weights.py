@@ -169,7 +169,7 @@ def refuse_missing(path: Path) -> None:
 
 
 def _refuse_other_kinds(path: Path) -> None:
-    """Refuse what torch never wrote, whose reading would end in words about torch's inner parts."""
+    """Refuse what torch never wrote: reading it would raise an error about torch's internals."""
     with path.open("rb") as file:
         start = file.read(2)
     if start == b"PK":  # torch's format since 1.6 is a zip
@@ -182,7 +182,7 @@ def _refuse_other_kinds(path: Path) -> None:
         ours = start[:1] == b"\x80"  # pickles since Python 2.3
     if not ours:
         raise InputError(
-            f"{path}: is no file of weights: give a .safetensors file, or a state_dict that torch.save has written "
+            f"{path}: is not a file of weights; give a .safetensors file, or a state_dict that torch.save has written "
             "(.pt, .pth, .bin)"
         )
 

@@ -1,7 +1,7 @@
 """One self-contained page about synthetic health records: how faithful, how useful, what three attacks find.
 
 It has no scripts, makes no requests and is readable on paper. It was computed from real patients without noise and says
-so at the top; it is written for its owner's eyes. Three verdicts come first, with the rules behind them.
+so at the top; it is written for its owner's eyes. Three verdicts come first, with their rules.
 
 >>> verdict = fidelity_verdict(0.55, 0.52)
 >>> verdict.word

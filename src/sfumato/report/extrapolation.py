@@ -10,9 +10,9 @@ Each row has two epsilons. The paper's neighbour is a whole virtual client of m 
 can move the group's clipped update by twice the clip norm, so for one user the noise multiplier counts half
 (m > 1).
 
-Beside it stands what correlated noise (DP-FTRL) costs at equal utility, and without any promise on sampling: its
-multiplier is the one with which the sums of all rounds so far carry as much noise on average (root mean square), and
-units take part as far apart as the population allows, N // (c K m) rounds. Where its curve crosses that of sampled
+A row also has the cost of correlated noise (DP-FTRL) at equal utility, without any promise on sampling. Its multiplier
+is the one with which the sums of all rounds so far carry as much noise on average (root mean square). Units take part
+at the largest separation that the population allows, N // (c K m) rounds. Where its curve crosses that of sampled
 noise, one choice becomes better than the other.
 
 >>> rows = extrapolate(noise_multiplier=0.62, rounds=200, clients_per_round=32, users_per_client=8,
@@ -127,9 +127,9 @@ def extrapolate(
             return {method: guarantee(event, method=method).epsilon(delta) for method in methods}
 
         client = Gaussian(z).poisson(rate) * rounds
-        moved = 1.0 if users_per_client == 1 else 2.0
-        user = client if users_per_client == 1 else Gaussian(z / moved).poisson(rate) * rounds
-        apart = int(population / (factor * base))
+        sensitivity = 1.0 if users_per_client == 1 else 2.0
+        user = client if users_per_client == 1 else Gaussian(z / sensitivity).poisson(rate) * rounds
+        separation = int(population / (factor * base))
         return ExtrapolationRow(
             population=population,
             multiplier=factor,
@@ -139,7 +139,9 @@ def extrapolate(
             delta=delta,
             epsilon=epsilons(client),
             epsilon_user=epsilons(user),
-            epsilon_correlated={noise: _correlated(noise, z / moved, rounds, apart).epsilon(delta) for noise in noises},
+            epsilon_correlated={
+                noise: _correlated(noise, z / sensitivity, rounds, separation).epsilon(delta) for noise in noises
+            },
         )
 
     return [row(population, factor) for population in populations for factor in multipliers]
@@ -182,9 +184,9 @@ _STRATEGIES: dict[CorrelatedName, Callable[[Participation], Strategy]] = {
 }
 
 
-def _correlated(noise: CorrelatedName, independent: float, rounds: int, apart: int) -> Guarantee:
+def _correlated(noise: CorrelatedName, independent: float, rounds: int, separation: int) -> Guarantee:
     """The guarantee of correlated noise whose prefix sums are as noisy as those of independent noise."""
-    limits = Participation(rounds=rounds, max_participations=None, min_separation=apart - 1)
+    limits = Participation(rounds=rounds, max_participations=None, min_separation=separation - 1)
     strategy = _STRATEGIES[noise](limits)
     one, other = (float(each.prefix_variance(rounds).mean()) for each in (Independent(), strategy))
     return guarantee(strategy.event(independent * math.sqrt(one / other), limits), "zero_out")

@@ -409,8 +409,8 @@ def _scores(run: RunRecord) -> list[tuple[str, str, str, str]]:
         if any(value is not None for value in values):
             rows.append((what, *(numbers.near(value, 4) if value is not None else "–" for value in values), ""))
     for far in fars:
-        behind = float(far) * impostors if impostors else _FEW_PAIRS
-        remark = f"rests on about {behind:.0f} impostor pairs: uncertain" if behind < _FEW_PAIRS else ""
+        pairs = float(far) * impostors if impostors else _FEW_PAIRS
+        remark = f"rests on about {pairs:.0f} impostor pairs: uncertain" if pairs < _FEW_PAIRS else ""
         rows.append((f"recall at FAR {float(far):g}", recall_text(untrained, far), recall_text(trained, far), remark))
     if any(score and score.auc is not None for score in (untrained, trained)):
         area = [numbers.near(s.auc, 3) if s and s.auc is not None else "–" for s in (untrained, trained)]

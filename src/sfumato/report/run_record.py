@@ -186,9 +186,9 @@ class LedgerCheck:
         entries: lines of the ledger; their chain of hashes is whole.
         head: hash of the last entry, "" for an empty ledger.
         rounds: rounds recorded; those that ran, where one entry stands for the whole run and there are metrics.
-        event: what was released, all together.
-        epsilon: what it costs at the statement's δ, accounted anew; None if there is no telling.
-        cost: the guarantee that follows from it, or from the statement alone where there is no telling.
+        event: all that was released.
+        epsilon: what it costs at the statement's δ, accounted anew; None if that is unknown.
+        cost: the guarantee that follows from it, or from the statement alone where it is unknown.
         bound: whether statement and ledger name each other, so that lines that are missing at the end would show.
         whole: whether one entry stands for all rounds, as where they share noise.
     """
@@ -348,7 +348,7 @@ def _ledger(path: Path, statement: Statement) -> LedgerCheck:
         (totals.last[name] for name in ("rounds", "round", "stage", "queries") if name in totals.last), totals.releases
     )
     if not isinstance(rounds, int):
-        raise InputError(f"{path}, its last release is in round {rounds!r:.80}, which is no number; take a whole copy")
+        raise InputError(f"{path}, the round of its last release is not a number ({rounds!r:.80}); take a whole copy")
     head = totals.head if totals.entries else ""
     return LedgerCheck(totals.entries, head, rounds, totals.event(), epsilon, cost, bound, whole)
 

@@ -17,7 +17,7 @@ What is made of the sum is post-processing. Every field of `Scales` is public or
 | horizon | the plan: public |
 | pace | mean of the noisy table of gaps |
 | visits | mean of the noisy table of the number of visits |
-| static_rates | noisy totals of a column's block by that of the number of visits, which everybody has |
+| static_rates | noisy totals of a column's block by that of the number of visits, which every patient has |
 | rates | noisy numbers of visits with a value, half of the noise's std at the least, by that of all visits |
 | static_shares, shares | noisy shares of the categories |
 | empty | whether more than 1 % of the visits are without any value, by the noisy counts |
@@ -259,14 +259,14 @@ class Counting:
 
     def _blocks(self, data: EHRDataset) -> Iterator[np.ndarray]:
         grids, schema, owners, n = self.grids, self.schema, data.owners, len(data)
-        everybody, first = np.arange(n), data.offsets[:-1]
+        patients, first = np.arange(n), data.offsets[:-1]
         for grid, column in zip(grids.static, data.static_numbers.T, strict=True):
-            yield _counts(grid.cell(column), everybody, n, len(grid))
+            yield _counts(grid.cell(column), patients, n, len(grid))
         for column, codes in zip(schema.static_categorical, data.static_codes.T, strict=True):
-            yield _counts(codes, everybody, n, len(column.categories))
-        yield _counts(grids.visits.cell(data.lengths.astype(np.float64)), everybody, n, len(grids.visits))
-        yield _counts(grids.start.cell(data.times[first]), everybody, n, len(grids.start))
-        yield _counts(grids.end.cell(data.times[data.offsets[1:] - 1]), everybody, n, len(grids.end))
+            yield _counts(codes, patients, n, len(column.categories))
+        yield _counts(grids.visits.cell(data.lengths.astype(np.float64)), patients, n, len(grids.visits))
+        yield _counts(grids.start.cell(data.times[first]), patients, n, len(grids.start))
+        yield _counts(grids.end.cell(data.times[data.offsets[1:] - 1]), patients, n, len(grids.end))
         gaps = np.diff(data.times, prepend=0.0)
         gaps[first] = np.nan
         yield _evened(_counts(grids.gap.cell(gaps), owners, n, len(grids.gap)))
@@ -375,7 +375,7 @@ class Tables:
         """What is made of a noisy sum, float64 [entries]; nothing private is read here."""
         counting, blocks = self.counting, self.counting.blocks(noisy)
         grids, schema = counting.grids, counting.schema
-        everybody = max(blocks["visits"].sum(), 1.0)
+        patients = max(blocks["visits"].sum(), 1.0)
 
         def table(name: str, grid: Grid) -> Normaliser:
             return Normaliser(grid.values, _ends(shares_of(blocks[name])), grid.continuous)
@@ -387,8 +387,8 @@ class Tables:
             return np.concatenate([np.zeros(0), *(shares_of(blocks[f"{name}.{place}"]) for place in range(count))])
 
         numbers, categories = len(schema.static_numeric), len(schema.static_categorical)
-        there = [blocks[f"static.{place}"].sum() / everybody for place in range(numbers)]
-        known = [blocks[f"static category.{place}"].sum() / everybody for place in range(categories)]
+        there = [blocks[f"static.{place}"].sum() / patients for place in range(numbers)]
+        known = [blocks[f"static category.{place}"].sum() / patients for place in range(categories)]
         observed, empty, visits = blocks[OBSERVED][:-2], blocks[OBSERVED][-2], max(blocks[OBSERVED][-1], 1.0)
         return Scales(
             schema=schema,

@@ -91,7 +91,7 @@ class EHRSafeRun:
     def go(self, run: Run, *, resume: bool) -> EHRSafeResult:
         """The whole of it."""
         if run.team.size > 1:
-            raise InputError("records are learned from in one process, got several (torchrun)")
+            raise InputError("health records are learned from in one process, got several; start it without torchrun")
         run.between(self._facts().adjacency)
         fingerprint = self._fingerprint()
         saved = run.saved(fingerprint) if resume else None

@@ -91,7 +91,7 @@ def take(
     """Take the steps of a stage that are left.
 
     Args:
-        run: which keeps checkpoints, and says when somebody asked it to stop.
+        run: which keeps checkpoints, and reports a request to stop.
         stage: the steps.
         networks: what else a checkpoint holds, by names like "network.weight".
         saved: the checkpoint of this stage to go on from; None begins it.

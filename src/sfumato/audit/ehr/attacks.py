@@ -198,8 +198,8 @@ class Votes:
         with np.errstate(invalid="ignore"):  # no weight at all becomes NaN
             if self._same is None:
                 return (weights * self._values).sum(1) / weights.sum(1)
-            behind = np.matmul(weights[:, None, :], self._same)[:, 0]
-            winner = np.where(weights > 0, behind, 0.0).argmax(1)
+            support = np.matmul(weights[:, None, :], self._same)[:, 0]
+            winner = np.where(weights > 0, support, 0.0).argmax(1)
             found = np.take_along_axis(self._values, winner[:, None], 1)[:, 0]
             return np.where(weights.sum(1) > 0, found, np.nan)
 

@@ -107,7 +107,7 @@ def evaluate(
     _refuse(real, holdout, synthetic)
     asked = _sensitive(real.schema) if sensitive is None else tuple(sensitive)
     sizes = Sizes(real=len(real), holdout=len(holdout), synthetic=len(synthetic), most=most)
-    everybody = [flatten(side) for side in (real, holdout, synthetic)]
+    flat = [flatten(side) for side in (real, holdout, synthetic)]
     chosen = [
         _some(len(side), most, _draws(seed, name))
         for name, side in (("real", real), ("holdout", holdout), ("synthetic", synthetic))
@@ -122,8 +122,8 @@ def evaluate(
         if progress:
             progress(next(steps), total)
 
-    members, outsiders, made = everybody
-    some_members, some_outsiders, some_made = (side.take(rows) for side, rows in zip(everybody, chosen, strict=True))
+    members, outsiders, made = flat
+    some_members, some_outsiders, some_made = (side.take(rows) for side, rows in zip(flat, chosen, strict=True))
     scale = Scale(pooled(members, outsiders))  # both members and outsiders
     placed = scale.place(some_members), scale.place(some_outsiders), scale.place(made)
     attacks = [membership_inference(*placed, _draws(seed, "membership"))]

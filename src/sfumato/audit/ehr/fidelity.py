@@ -79,7 +79,7 @@ class Summary:
         missing_error: mean absolute difference of the shares of missing values, over all columns.
         correlation: gap between rank correlations of numbers.
         association: gap between Cramér's V of categories.
-        detector: AUC of telling them from real records; None with fewer than 10 patients on a side.
+        detector: AUC of distinguishing them from real records; None with fewer than 10 patients on a side.
     """
 
     good: tuple[float | None, ...]

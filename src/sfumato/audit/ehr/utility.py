@@ -47,7 +47,7 @@ class Features:
 # A small recurrent classifier of patients: a GRU over their visits, with masks of what is missing.
 #
 # A visit is its standardised numbers (0 where missing), which of them are there, its common categories as 0 and 1, and
-# the logarithm of one plus the time since the visit before. The static columns join behind the last visit. A quarter of
+# the logarithm of one plus the time since the visit before. The static columns join after the last visit. A quarter of
 # the training patients is kept aside and decides when to stop. Guarantees the same scores for the same seed on one
 # machine, and leaves torch's own generator as it was.
 
