@@ -306,9 +306,7 @@ def _chosen(model: nn.Module, rank: int, layers: str | None) -> dict[str, nn.Con
                 f"{some([*larger], _SHOWN) or 'none'}"
             )
         if type(each).forward not in (nn.Conv2d.forward, nn.Linear.forward):
-            raise InputError(
-                f"layer {name} ({type(each).__name__}) has its own forward method; name others by layers"
-            )
+            raise InputError(f"layer {name} ({type(each).__name__}) has its own forward method; name others by layers")
     return found
 
 
