@@ -47,8 +47,8 @@ def test_movielens_is_known_by_its_columns(name: str, tmp_path: Path) -> None:
         (("--data", "glyphs", "--duplicates", "last"), "duplicates='last' is for ratings"),
         (("--data", "{table}", "--user", "who", "--time", "day"), "time='day' is for ratings"),
         (("--data", "{table}", "--item", "film"), "which column is the user? say --user COLUMN"),
-        (("--data", "{table}", "--text", "words", "--item", "film"), "--item is for pictures and tables"),
-        (("--data", "glyphs", "--oov-buckets", 3), "--oov-buckets is for texts"),
+        (("--data", "{table}", "--text", "words", "--item", "film"), "text='words' is for texts of users"),
+        (("--data", "glyphs", "--oov-buckets", 3), "--oov-buckets 3 is for texts"),
         (("--data", "{table}", "--text", "characters", "--oov-buckets", 3), "--oov-buckets is for words"),
     ],
 )

@@ -212,4 +212,4 @@ def test_a_folder_of_pictures_is_named_for_paths_only(sfumato, small, faces: Pat
     assert "--user COLUMN" in sfumato("data", "pack", faces, tmp_path / "store", *words).line
     texts = ("--text", "characters", *words)
     assert "folder=" in sfumato("data", "pack", faces, tmp_path / "store", *texts).line
-    assert "--folder is for pictures" in sfumato("fedavg", "--data", faces, *texts, *PRIVATE).line
+    assert told in sfumato("fedavg", "--data", faces, *texts, *PRIVATE).line

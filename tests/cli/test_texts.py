@@ -178,7 +178,7 @@ def test_a_dry_run_tries_the_texts_and_writes_nothing(sfumato, play: Path, tmp_p
         (PLAY, "a.txt", ("--model", "lenet"), "model must be one of lstm, transformer, got lenet"),
         (PLAY, "a.txt", ("--model-options", "depth=2"), "lstm has no option depth"),
         (PLAY, "a.txt", ("--client.loss", "cosine"), "--client.loss cosine compares embeddings"),
-        (PLAY, "a.txt", ("--channels", 1), "--channels is for pictures"),
+        (PLAY, "a.txt", ("--channels", 1), "--channels 1 is for pictures"),
         (PLAY, "a.txt", ("--split-by", "label"), "use split_users (--split-by user)"),
         (PLAY, "a.txt", ("--length", 0), "length must be a whole number >= 1, got 0"),
         (PLAY, "a.txt", ("--user", "who"), "user='who' is a field of JSON lines"),
@@ -202,7 +202,7 @@ def test_a_vocabulary_of_no_use_is_one_line(sfumato, posts: tuple[Path, Path], c
 def test_texts_are_refused_where_they_have_no_place(sfumato, play: Path, people: Path):
     given = ("--data", play, "--text", "characters", "--model", "lstm", "--noise", 1)
     assert "for texts use fedavg or fedsgd" in sfumato("fedemb", *given).line
-    assert "--length is for texts" in sfumato("fedavg", "--data", people, "--length", 5, "--noise", 1).line
+    assert "--length 5 is for texts" in sfumato("fedavg", "--data", people, "--length", 5, "--noise", 1).line
     pictures = ("--data", people, "--model-options", "hidden=8", "--noise", 1)
     assert "--model-options is for models of texts" in sfumato("fedavg", *pictures).line
     loss = ("--data", people, "--client.loss", "next_token", "--noise", 1, "--cohort", 2)

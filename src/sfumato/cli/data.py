@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from sfumato.cli.console import Answer, Table, bar
 from sfumato.cli.parse import CommonOptions
-from sfumato.cli.sources import refuse_text_options
+from sfumato.cli.sources import ReadingOptions
 
 if TYPE_CHECKING:
     from sfumato import data
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PackOptions(CommonOptions):
+class PackOptions(ReadingOptions, CommonOptions):
     """Decode a folder of pictures into a store that opens at once; it can be stopped and goes on.
 
     Attributes:
@@ -34,17 +33,9 @@ class PackOptions(CommonOptions):
             --loss next_token.
         vocabulary: for words: a public file with one word a line.
         length: for texts: tokens in a sequence; 80 characters or 20 words unless given.
-        user: for a table: the column that says whose each row is; in tars an extension or a field, as json.person.
-        input: for a table: the column of pictures, of paths of pictures or of lists of numbers. Without it, the only
-            column of pictures or of paths.
-        label: for a table: the column of classes. Without it each user is a class.
-        folder: for a table of paths: the folder that they start at. Without it, that of the table.
         size: bring pictures to this side, or to this height and width; the middle is cut out where proportions differ.
             Without it they keep their size, which must be the same.
         channels: 1 for grey, 3 for RGB. Without it they keep what they have, which must be the same.
-        labels: whether class folders of the same name are one class for all users (shared) or each user's own
-            (per_user).
-        on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and list them.
     """
 
     source: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="SRC")]
@@ -52,43 +43,18 @@ class PackOptions(CommonOptions):
     text: Literal["characters", "words"] | None = None
     vocabulary: Path | None = None
     length: int | None = None
-    user: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
-    input: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
-    label: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
-    folder: Path | None = None
     size: int | tuple[int, int] | None = None
     channels: Literal[1, 3] | None = None
-    labels: Literal["shared", "per_user"] = "shared"
-    on_error: Literal["refuse", "skip"] = "refuse"
+
+    def of_kind(self) -> dict[str, Any]:
+        """What is said of texts."""
+        return {"text": self.text, "vocabulary": self.vocabulary, "length": self.length}
 
 
 def data_pack(options: PackOptions) -> Answer:
     """Write the store."""
-    with bar("packing") as progress:
-        return _stored(_packed(options, progress), options.destination)
-
-
-def _packed(options: PackOptions, progress: Callable[[int, int], None]) -> data.UserDataset:
-    from sfumato import data
-
-    if options.text is None:
-        refuse_text_options(vocabulary=options.vocabulary, length=options.length)
-    return data.open_users(
-        options.source,
-        store=options.destination,
-        progress=progress,
-        text=options.text,
-        vocabulary=options.vocabulary,
-        length=options.length,
-        user=options.user,
-        input=options.input,
-        label=options.label,
-        folder=options.folder,
-        size=options.size,
-        channels=options.channels,
-        on_error=options.on_error,
-        labels=options.labels,
-    )
+    source, destination = str(options.source), options.destination
+    return _stored(options.load(source, options.size, options.channels, store=destination), destination)
 
 
 def _stored(store: data.UserDataset, path: Path) -> Answer:

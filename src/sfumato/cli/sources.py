@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import sys
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -145,17 +145,9 @@ class RatingOptions:
     duplicates: Literal["refuse", "last", "mean"] | None = None
     on_unknown: Literal["refuse", "skip"] | None = None
 
-    def of_ratings(self) -> dict[str, Any]:
-        """The options as `data.open_users` takes them; None for those that were not given."""
-        return {
-            "item": self.item,
-            "value": self.value,
-            "time": self.time,
-            "items": self.items,
-            "value_range": self.value_range,
-            "duplicates": self.duplicates,
-            "on_unknown": self.on_unknown,
-        }
+    def of_kind(self) -> dict[str, Any]:
+        """What is said of ratings, as `data.open_users` takes it; None for what was not given."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(RatingOptions)}
 
 
 # Options that declare which classes there are, so that a run with a guarantee takes none from the records.
@@ -274,11 +266,11 @@ class ReadingOptions:
                 label=self.label,
                 folder=self.folder,
                 store=store,
-                **self.of_ratings(),
+                **self.of_kind(),
             )
 
-    def of_ratings(self) -> dict[str, Any]:
-        """What is said of ratings, where a command reads them."""
+    def of_kind(self) -> dict[str, Any]:
+        """What is said of one kind of records, where a command reads several; the reader of another kind refuses it."""
         return {}
 
 
@@ -346,54 +338,43 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
         """Whether the run counts its vocabulary itself."""
         return self.vocabulary == PRIVATE
 
+    def of_kind(self) -> dict[str, Any]:
+        """What is said of ratings, and of texts."""
+        texts = ("text", "vocabulary", "length", "oov_buckets")
+        return {**super().of_kind(), **{name: getattr(self, name) for name in texts}}
+
     def refuse_unread(self) -> None:
-        """Refuse options that the chosen kind of records or of vocabulary does not read.
+        """Refuse options of a vocabulary that is counted without one, and others with it.
 
         Raises:
             InputError: one was given.
         """
-        counting = {
-            "vocabulary_noise": self.vocabulary_noise,
-            "vocabulary_words": self.vocabulary_words,
-            "words_per_user": self.words_per_user,
-        }
-        for name, value in counting.items():
-            if value is not None and not self.counts_vocabulary:
-                raise InputError(
-                    f"--{name.replace('_', '-')} is for --vocabulary private; leave it out, or choose that"
-                )
-        if self.text is None:
-            refuse_text_options(vocabulary=self.vocabulary, length=self.length, oov_buckets=self.oov_buckets or None)
+        for name in ("vocabulary_noise", "vocabulary_words", "words_per_user"):
+            if getattr(self, name) is not None and not self.counts_vocabulary:
+                raise InputError(f"{name} is for --vocabulary private; leave it out, or choose that")
+        if not self.counts_vocabulary:
             return
-        others = {"size": self.size, "channels": self.channels, "label": self.label, "folder": self.folder}
-        others |= {**self.of_ratings(), **self.given()}
-        for name, value in others.items():
-            if value is not None:
-                option = name.replace("_", "-")
-                raise InputError(f"--{option} is for pictures and tables; leave it out with --text")
-        if self.counts_vocabulary and self.text != "words":
+        if self.text != "words":
             raise InputError("--vocabulary private counts words; add --text words, or leave it out")
-        if self.counts_vocabulary and self.oov_buckets:
-            raise InputError("--oov-buckets goes with a public vocabulary; leave it out with --vocabulary private")
-        if self.counts_vocabulary and self.store is not None:
-            raise InputError("--store goes with a public vocabulary; leave it out with --vocabulary private")
+        read = ("text", "vocabulary", "length")
+        others = {name: value for name, value in self.of_kind().items() if name not in read}
+        others |= {name: getattr(self, name) for name in ("size", "channels", "label", "folder", "store")}
+        for name, value in {**others, **self.given()}.items():
+            if value:
+                flag = name.replace("_", "-")
+                raise InputError(f"--{flag} does not go with --vocabulary private; leave it out, or declare the words")
 
     def open(self, path: str) -> Opened:
         """Open a data set, or read texts; errors as for `ReadingOptions.load`."""
         from sfumato import data as datasets
 
         self.refuse_unread()
-        store = self.store if path == self.data else None
-        if self.text is None:
-            return Opened(self.load(path, self.size, self.channels, store=store))
+        if not self.counts_vocabulary:
+            return Opened(self.load(path, self.size, self.channels, store=self.store if path == self.data else None))
         with bar("reading") as progress:
             given = {"length": self.length, "user": self.user, "input": self.input, "progress": progress}
-            if self.counts_vocabulary:
-                texts = datasets.uncounted_texts(path, **given)
-                return Opened(texts.blank, texts)
-            given["store"] = store
-            given = {**given, "vocabulary": self.vocabulary, "oov_buckets": self.oov_buckets}
-            return Opened(datasets.open_users(path, text=self.text, **given))
+            texts = datasets.uncounted_texts(path, **given)
+        return Opened(texts.blank, texts)
 
 
 @dataclass(frozen=True)
@@ -411,18 +392,6 @@ class Opened:
     def summary(self) -> list[str]:
         """Lines for people."""
         return self.users.summary() if self.texts is None else self.texts.summary()
-
-
-def refuse_text_options(**options: object) -> None:
-    """Refuse what is only for texts.
-
-    Raises:
-        InputError: one of the options was given.
-    """
-    for name, value in options.items():
-        if value is not None:
-            option = name.replace("_", "-")
-            raise InputError(f"--{option} is for texts; add --text characters or --text words, or leave it out")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -638,6 +607,10 @@ class LabelledDataOptions(ClassOptions):
     test_share: float | None = None
     split_seed: int = 0
 
+    def of_kind(self) -> dict[str, Any]:
+        """What is said of one kind of records, where a command reads several; the reader of another kind refuses it."""
+        return {}
+
 
 @dataclass(frozen=True, kw_only=True)
 class RatedDataOptions(RatingOptions, LabelledDataOptions):
@@ -652,25 +625,9 @@ class RatedDataOptions(RatingOptions, LabelledDataOptions):
     user: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
     rating_classes: tuple[float, ...] = ()
 
-    def rated(self, path: str) -> bool:
-        """Whether a place holds ratings."""
-        from sfumato.data.readers.movielens import is_movielens
-
-        if self.item is not None or self.value is not None:
-            return True
-        return self.input is None and self.label is None and self.schema is None and is_movielens(Path(path))
-
-    def refuse_rules(self, path: str) -> None:
-        """Refuse what would not be read of other data.
-
-        Raises:
-            InputError: names the first such option.
-        """
-        given = {"user": self.user, **self.of_ratings(), "rating_classes": self.rating_classes or None}
-        for name, value in given.items():
-            if value is not None:
-                flag = name.replace("_", "-")
-                raise InputError(f"--{flag} is for ratings, which {path} has not; name --user, --item and --value, too")
+    def of_kind(self) -> dict[str, Any]:
+        """What is said of ratings."""
+        return {**super().of_kind(), "user": self.user, "rating_classes": self.rating_classes or None}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -723,10 +680,6 @@ def read_examples(
     from sfumato import data as datasets
 
     with bar("reading") as progress:
-        if isinstance(options, RatedDataOptions):
-            if options.rated(path):
-                return _ratings(path, options, part, progress)
-            options.refuse_rules(path)
         options.given()  # refuses two
         names = label_values or options.names
         read = datasets.open_examples(
@@ -746,21 +699,9 @@ def read_examples(
             folder=options.folder,
             store=options.store if path == options.data else None,
             progress=progress,
+            **options.of_kind(),
         )
     return options.declare(read) if read.num_classes is not None else read
-
-
-def _ratings(
-    path: str, options: RatedDataOptions, part: Literal["train", "test"], progress: Callable[[int, int], None]
-) -> ExampleDataset:
-    """Each rating as an example."""
-    from sfumato import data as datasets
-
-    if part != "train":
-        raise datasets.MissingPart(f"{path} is not divided into train and test; give a --test-share")
-    classes = options.rating_classes or None
-    rated = options.of_ratings()
-    return datasets.open_examples(path, user=options.user, rating_classes=classes, progress=progress, **rated)
 
 
 def read_example_parts(

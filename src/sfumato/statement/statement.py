@@ -139,7 +139,7 @@ class Statement:
         mechanism: what noise was added to what, in words.
         noise_source: where the randomness came from: a sentence of the catalogue, or words.
         assumptions: sentences that must hold for the numbers to be true, and on what they leave out: of the catalogue
-            (`sfumato.statement.sentences.say`), or in the author's own words.
+            (`sfumato.statement.sentences.render`), or in the author's own words.
         alternatives: the same run under other conventions: dictionaries of JSON values, each with a "name"
             and its own numbers ("unit", "epsilon", "delta" …).
         population: units in the data, if that number is public; a delta that is not well below 1 / population gets

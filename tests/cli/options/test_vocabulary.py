@@ -142,7 +142,7 @@ def test_it_is_for_private_runs_on_words(sfumato, posts: Path, people: Path):
     words = ("--text", "words", "--vocabulary", "private", "--model", "lstm")
     assert "centralized has no guarantee" in sfumato("centralized", "--data", posts, *words).line
     pictures = ("--data", people, "--vocabulary", "private", "--epsilon", 8)
-    assert "--vocabulary is for texts" in sfumato("fedavg", *pictures).line
+    assert "--vocabulary private counts words" in sfumato("fedavg", *pictures).line
 
 
 def test_a_file_of_that_name_is_read_by_its_path(sfumato, posts: Path, tmp_path: Path, monkeypatch):

@@ -597,5 +597,5 @@ EXAMPLES = Reader(
     read=lambda source, options: examples_from_ratings(
         _read_ratings(source, options), classes=options.get("rating_classes")
     ),
-    options=USERS.options | {"rating_classes"},
+    options=USERS.options | {"classes", "rating_classes"},
 )
