@@ -6,13 +6,14 @@ import io
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sfumato._check import InputError
 from sfumato.data.readers.delimited import Delimited
 
 CELLS = st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]), max_size=6)
+CELLS |= st.text(' "a,\n', max_size=6)
 
 
 def _rows(file: Delimited) -> list[list[str]]:
@@ -28,6 +29,7 @@ def _read_all(path: Path) -> None:
 
 
 @settings(deadline=None)
+@example([["a", ' "b" ', ' "']], False)
 @given(st.lists(st.lists(CELLS, min_size=3, max_size=3), min_size=1, max_size=8), st.booleans())
 def test_what_the_csv_module_writes_is_read_cell_by_cell(rows: list[list[str]], mark: bool) -> None:
     text = io.StringIO()

@@ -17,6 +17,7 @@ from itertools import islice
 from pathlib import Path, PurePath
 from typing import IO, Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -128,11 +129,11 @@ class Delimited:
         """
         if not self.first:
             return
-        start = 0
+        start, parsed = 0, enumerate(self._parsed(skip_blanks=True))
         with self._reading([*map(str, columns)]) as reader:
             for batch in reader:
                 if self._quoted:
-                    self._refuse_late_quotes(batch, start)
+                    self._refuse_late_quotes(batch, start, parsed)
                 start += len(batch)
                 if not as_written:
                     batch = pa.RecordBatch.from_arrays([*map(filled, batch.columns)], batch.schema.names)
@@ -149,13 +150,13 @@ class Delimited:
         """The line that each row ends on, the header's first."""
         return (line for line, _ in self._parsed())
 
-    def _parsed(self) -> Iterator[tuple[int, list[str]]]:
+    def _parsed(self, *, skip_blanks: bool = False) -> Iterator[tuple[int, list[str]]]:
         """Each row with the line that it ends on, by the csv module: slow, but Arrow knows neither lines nor widths."""
         before = csv.field_size_limit()
         with self._open() as file:
             text = io.TextIOWrapper(file, "utf-8-sig", "replace", newline="")  # type: ignore[arg-type]
             quoting = csv.QUOTE_MINIMAL if self._quoted else csv.QUOTE_NONE
-            reader = csv.reader(text, delimiter=self.delimiter, quoting=quoting)
+            reader = csv.reader(text, delimiter=self.delimiter, quoting=quoting, skipinitialspace=skip_blanks)
             while True:
                 csv.field_size_limit(_BYTES)  # the module's own limit is global: it is lifted for a row, and put back
                 try:
@@ -218,15 +219,27 @@ class Delimited:
                 said = f"a row has more than {_BYTES:,} bytes; is a quote left open?"
             raise InputError(f"{self.told} cannot be read: {said[:300]}") from None
 
-    def _refuse_late_quotes(self, batch: pa.RecordBatch, start: int) -> None:
-        """Refuse blanks in front of a quote, which would be a part of the field, and the quotes, too."""
+    def _refuse_late_quotes(self, batch: pa.RecordBatch, start: int, parsed: Iterator[tuple[int, Any]]) -> None:
+        """Refuse blanks in front of a quote: Arrow takes them, and the quotes, for a part of the field.
+
+        Args:
+            batch: some rows.
+            start: the number of the first one.
+            parsed: the same rows with their numbers by the csv module, which passes over such blanks. It tells these
+                fields from those that are quoted as a whole and begin with blanks and a quote.
+        """
+        late = np.zeros(len(batch), bool)
         for column in batch.columns:
-            late = pc.match_substring_regex(column, r'^\s+"')  # pyright: ignore[reportAttributeAccessIssue]
-            if (row := late.index(True).as_py()) >= 0:
-                raise InputError(
-                    f"{self.told} line {self.line(start + row)} has blanks in front of the quote of "
-                    f"{column[row].as_py()[:60]!r}; remove them"
-                )
+            found = pc.match_substring_regex(column, r'^\s+"')  # pyright: ignore[reportAttributeAccessIssue]
+            late |= found.to_numpy(zero_copy_only=False)
+        for row in np.flatnonzero(late).tolist():
+            line, fields = next((found for number, found in parsed if number == start + row), (row, []))
+            for place, column in zip(map(int, batch.schema.names), batch.columns, strict=True):
+                cell = column[row].as_py()
+                if [field.strip() for field in fields[place : place + 1]] != [cell.strip()]:
+                    raise InputError(
+                        f"{self.told} line {line} has blanks in front of the quote of {cell[:60]!r}; remove them"
+                    )
 
     def _refuse_divider(self, row: str) -> None:
         """Refuse a file in which another mark divides both the first row and this one into as many fields."""
