@@ -5,6 +5,13 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+Progress = Callable[[str, int, int], None]
+"""Called with what is done ("stages", "steps"), how much of it is done, and of how much."""
+
+
+def silent(what: str, done: int, total: int) -> None:
+    """A `Progress` that shows nothing."""
+
 
 @contextmanager
 def bar(title: str, *, visible: bool, every: float = 30.0) -> Iterator[Callable[[int, int], None]]:

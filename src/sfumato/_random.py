@@ -43,7 +43,7 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | `label words` | | a word for each label, in the order of the rows | `labels.reports` |
 | `label histogram` | | the noise on the labels that are counted for a prior | `labels.priors` |
 | `tallier noise` | what it is on | a tallier's share of the noise | `voting.multi_party.tallier` |
-| `ballot shares` | token, agent, ballot | what hides a ballot in its shares | `voting.multi_party.client` |
+| `ballot shares` | token, agent, ballot | what hides a ballot in its shares | `voting.multi_party.tally` |
 | `ballot check` | | what talliers check ballots with, from coins of their own | `voting.multi_party.shares` |
 | `tally noise` | | the noise on the counts of all queries | `voting.tally` |
 | `threshold noise` | | the noise on the highest counts | `voting.tally` |

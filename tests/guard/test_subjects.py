@@ -26,8 +26,8 @@ from sfumato.training.frozen_features import _Frozen
 from sfumato.training.supervised import Supervised
 from sfumato.voting import AEDPFL
 from sfumato.voting.neighbours import NeighbourVoter
+from sfumato.voting.run import Agents
 from sfumato.voting.trained import TrainedVoter
-from sfumato.voting.voter import Agents
 
 SOURCE = Path(guard.__file__).parents[1]
 UNITS = (0, 1, 3, 2)
@@ -128,8 +128,8 @@ SUBJECTS: dict[str, tuple[str, Callable[[bool], Subject]]] = {
     "reads of a data set": ("central.custom_loop.dataset._Reads", reads),
     "clients": ("federated.clients.Clients", clients),
     "frozen layers": ("training.frozen_features._Frozen", frozen),
-    "voters that train": ("voting.voter.Agents", trained),
-    "voters of neighbours": ("voting.voter.Agents", neighbours),
+    "voters that train": ("voting.run.Agents", trained),
+    "voters of neighbours": ("voting.run.Agents", neighbours),
 }
 
 

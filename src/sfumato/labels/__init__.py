@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING
 from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
-    from sfumato.labels.lp_mst import LPMST, Progress
+    from sfumato._bar import Progress
+    from sfumato.labels.lp_mst import LPMST
     from sfumato.labels.plan import LabelsResult
     from sfumato.labels.priors import NoisyHistogram, clusters, label_counts, smoothed
     from sfumato.labels.randomize import RandomizedTable, randomize_table

@@ -38,13 +38,13 @@ References:
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from sfumato import _check
+from sfumato._bar import Progress
 from sfumato._check import InputError
 from sfumato._lazy import torch
 from sfumato._random import RandomSource
@@ -184,10 +184,6 @@ class StagesSettings:
     def to_json(self) -> dict[str, Any]:
         """All fields, with the plan's name."""
         return {"plan": self.name, **asdict(self)}
-
-
-Progress = Callable[[str, int, int], None]
-"""Is told what goes on ("stages", "steps"), how much of it is done, and of how much."""
 
 
 _NOTHING: Event = compose({})

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
+from sfumato._bar import Progress, silent
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from sfumato.accounting import Event
     from sfumato.data import ExampleDataset
-    from sfumato.labels.lp_mst import Progress
     from sfumato.ledger import Budget
     from sfumato.runs import Checkpoint, Facts, Run
     from sfumato.statement import Statement
@@ -110,10 +110,6 @@ def fingerprint_of(
 def public_part(about: dict[str, Any] | None) -> dict[str, Any]:
     """What the released model's file tells of `about`: how to build it, and no paths of private data."""
     return {name: value for name, value in (about or {}).items() if name in _PUBLIC}
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """A `Progress` that tells nobody."""
 
 
 # What plans of private labels share: a run that randomises all labels once, and a model that learns from the reports.

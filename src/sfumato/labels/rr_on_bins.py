@@ -57,9 +57,9 @@ from sfumato.labels.plan import LabelPlan
 if TYPE_CHECKING:
     from torch import nn
 
+    from sfumato._bar import Progress
     from sfumato.accounting import Event
     from sfumato.data import ExampleDataset
-    from sfumato.labels.lp_mst import Progress
     from sfumato.labels.plan import Given
     from sfumato.labels.reports import Response
     from sfumato.labels.table import LabelSettings

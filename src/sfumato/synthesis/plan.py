@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from sfumato._bar import Progress, silent
 from sfumato._check import InputError
 from sfumato.synthesis.settings import EHRSafeSettings
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from sfumato.data.ehr.dataset import EHRDataset
     from sfumato.statement import Statement
     from sfumato.synthesis.run import EHRSafeResult
-    from sfumato.synthesis.training import Progress
 
 
 _SAVE_EVERY = 60.0
@@ -75,7 +75,7 @@ class EHRSafe(EHRSafeSettings):
             settings=self,
             data=data,
             about=about or {},
-            progress=progress or _silent,
+            progress=progress or silent,
             save_every=save_every,
             spending=spending,
         )
@@ -99,7 +99,3 @@ class EHRSafe(EHRSafeSettings):
             return make_statement(self.event(), self.facts(len(data), data.schema.unit), noise_source=source)
         spending = Spending.of(self, data.schema, len(data))
         return make_statement(spending.event(), private_facts(self, spending, data), noise_source=source)
-
-
-def _silent(what: str, done: int, of: int) -> None:
-    """Report nothing."""

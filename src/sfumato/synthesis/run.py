@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sfumato._bar import Progress
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.data.ehr.dataset import EHRDataset
@@ -37,7 +38,7 @@ from sfumato.synthesis.records import Records
 from sfumato.synthesis.scales import Scales
 from sfumato.synthesis.settings import EHRSafeSettings
 from sfumato.synthesis.synthesizer import Synthesizer
-from sfumato.synthesis.training import Adversaries, Categories, Progress, Sequences, Stage, gan_optimizer, take, under
+from sfumato.synthesis.training import Adversaries, Categories, Sequences, Stage, gan_optimizer, take, under
 from sfumato.training import Cadence, Callback, Contribution, Optimizer
 from sfumato.training.loop import Loop
 from sfumato.training.monitoring import CostSoFar, before_rounds

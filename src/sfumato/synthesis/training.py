@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sfumato._bar import Progress
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.runs import Checkpoint, Run
@@ -26,9 +27,6 @@ from sfumato.synthesis.records import Drawn, Records
 from sfumato.synthesis.settings import EHRSafeSettings
 from sfumato.training import Optimizer
 from sfumato.training.server import MovingAverage, OptimizerFactory, Schedule, Server
-
-Progress = Callable[[str, int, int], None]
-"""Called with the name of the stage, how much of it is done, and of how much."""
 
 _METRIC_ROWS = 100  # of the metrics, for a stage
 

@@ -46,6 +46,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 import numpy as np
 
 from sfumato import _check
+from sfumato._bar import Progress, silent
 from sfumato._check import InputError, whole
 from sfumato._lazy import torch
 from sfumato._random import RandomSource
@@ -61,10 +62,9 @@ if TYPE_CHECKING:
     from sfumato.training.supervised import Supervised
     from sfumato.voting.neighbours import NeighbourVoter
     from sfumato.voting.question import Question
-    from sfumato.voting.run import Progress, VotingResult
+    from sfumato.voting.run import Voter, VotingResult
     from sfumato.voting.tally import Tally
     from sfumato.voting.trained import DANN, TrainedVoter
-    from sfumato.voting.voter import Voter
 
 
 # From a plan, agents and a pool to a vote that runs; refuses what does not fit together before anything is written.
@@ -144,7 +144,7 @@ class VotingPlan(VotingSettings):
             InputError: a mistake in the plan, the data, the models or the folder; or the tally failed. Nothing is lost.
         """
         from sfumato.runs import Run, RunFolder, share_cores
-        from sfumato.voting.run import Vote, silent
+        from sfumato.voting.run import Vote
         from sfumato.voting.tally import ClearTally
 
         begun = self if out is None else self.as_begun(RunFolder(out).recorded(resume=resume))
@@ -213,7 +213,7 @@ class VotingPlan(VotingSettings):
         from sfumato.guard import try_out
         from sfumato.training.supervised import require_outputs
         from sfumato.voting.public_pool import numbered_alike, with_public_classes
-        from sfumato.voting.voter import Agents
+        from sfumato.voting.run import Agents
 
         refuse_agents(agents, pool)
         agents = with_public_classes(agents, pool)

@@ -1,29 +1,34 @@
-"""The run of one vote: every agent's ballot, the tally as one phase of a run, and a student."""
+"""The run of one vote: every agent's ballot, the tally as one phase of a run, and a student.
+
+A `Voter` makes an agent's votes on the public queries from its own records alone.
+"""
 
 import csv
 import hashlib
 import io
 import json
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from sfumato._bar import Progress
 from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato._types import Assumption
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.guard import Coupled, Findings
-from sfumato.guard.guard import histories
+from sfumato.guard.guard import at, histories
+from sfumato.guard.trial import Tolerance
 from sfumato.metrics.classification import f1
 from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest
@@ -43,7 +48,71 @@ from sfumato.voting.question import Added, Answers, Question, ballot_of
 from sfumato.voting.settings import VotingSettings
 from sfumato.voting.student import train_student
 from sfumato.voting.tally import Tally
-from sfumato.voting.voter import Agents, Voter
+
+
+class Voter(Protocol):
+    """Makes the vote of one agent at a time; agents do not see each other's records or votes."""
+
+    def votes(self, agent: int) -> np.ndarray:
+        """One agent's votes.
+
+        Args:
+            agent: its position among the agents.
+
+        Returns:
+            float [queries, classes], >= 0: a row adds up to at most 1. For several attributes: each in [0, 1].
+
+        Raises:
+            InputError: the agent's records are of no use; names the agent.
+        """
+        ...
+
+    def trial(self, agent: int | None) -> np.ndarray:
+        """What the user's module makes of one agent's records in a brief trial, before it becomes a vote.
+
+        Args:
+            agent: its position; None for public rows or placeholders in the place of an agent's records.
+
+        Returns:
+            float [k], the same k for all agents.
+        """
+        ...
+
+    def fingerprint(self) -> str:
+        """Digest of everything that decides the votes beside the agents' records, the queries and the settings."""
+        ...
+
+
+class Agents:
+    """The guard's `Subject` of a vote: each agent's brief trial is its own.
+
+    Args:
+        voter: makes the votes.
+    """
+
+    kept = (
+        "what an agent gives depends on which agents came before: the model keeps something of what it has seen (an "
+        "attribute, a class, a list that all copies share, a count), so one agent could change the ballots of others; "
+        "let forward depend on its inputs and the weights alone"
+    )
+    tolerance: Tolerance | None = None
+
+    def __init__(self, voter: Voter) -> None:
+        self._voter = voter
+
+    def placeholders(self) -> None:
+        """An agent of public rows or placeholders."""
+        self._voter.trial(None)
+
+    def outcomes(self, units: Sequence[int]) -> Tensor:
+        """Trials of agents in turn, float64 [n, k]."""
+        found = []
+        for unit in units:
+            at(unit)
+            found.append(torch.from_numpy(self._voter.trial(unit)).double())
+        at(None)
+        return torch.stack(found)
+
 
 # How good the answers and the student are, on public examples with labels.
 #
@@ -255,14 +324,6 @@ _SAVE_EVERY = 60.0  # seconds between checkpoints while agents vote
 _STUDENT = "student."
 _PUBLIC_FIELDS = ("model", "features", "student_model", "student_inputs", "classes", "input_shapes", "version")
 """What the released student's file tells of `about`: how to build it, and no paths of private data."""
-
-
-Progress = Callable[[str, int, int], None]
-"""Is told what goes on, how much of it is done, and of how much."""
-
-
-def silent(what: str, done: int, total: int) -> None:
-    """Tell nobody."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
