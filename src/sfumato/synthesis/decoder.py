@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 
 from sfumato._lazy import scipy
-from sfumato.synthesis.networks import CategoryCodec, Fixed, Opened, Rows, SequenceCodec
+from sfumato.synthesis.networks import CategoryCodec, DecoderStart, Fixed, Rows, SequenceCodec
 from sfumato.synthesis.records import Before, clock
 from sfumato.synthesis.scales import ADDED, END, START, VISITS, MinMax, Normaliser, Scales, scores_of
 from sfumato.synthesis.summaries import OF_NUMBERS, Spans, aims, brought, needed
@@ -83,7 +83,7 @@ class RowCalibration:
             sizes: categories of each categorical column.
             rates: float [columns], the shares of `observed` to reach.
             shares: float [categories of all columns], those of observed categories to reach.
-            stride: how far shifts go to where they would have to be if nothing followed from them, in (0, 1].
+            stride: share of the way to the shifts that would be right if nothing followed from them, in (0, 1].
         """
         counts = [
             torch.bincount(codes[:, place] + 1, minlength=size + 1)[1:].double() for place, size in enumerate(sizes)
@@ -227,14 +227,14 @@ class RecordDecoder:
             sums = values[order, len(scales.schema.static_numeric) : -ADDED]
             counts, means = aims(sums, scales.schema, spans.visits[order])
             wanted = torch.from_numpy(counts).float(), torch.from_numpy(means).float()
-        drawing = _VisitDrawing(self, self._opened(latent, statics, torch.from_numpy(order)), spans.at(order), wanted)
+        drawing = _VisitDrawing(self, self._start(latent, statics, torch.from_numpy(order)), spans.at(order), wanted)
         for step in range(int(spans.visits.max())):
             drawing.step(step, generator)
         found = drawing.gathered(order)
         return self._brought(found, values, generator) if scales.summed else found
 
     def _brought(self, visits: VisitsDrawn, values: np.ndarray, generator: torch.Generator) -> VisitsDrawn:
-        """Visits whose numbers come to what the static values say, column by column."""
+        """Visits whose numbers are adjusted to the summaries among the static values, column by column."""
         schema, starts = self.scales.schema, np.cumsum(visits.lengths) - visits.lengths
         first, columns = len(schema.static_numeric), len(self.scales.temporal)
         if not columns:
@@ -253,11 +253,11 @@ class RecordDecoder:
         moved = np.stack([brought(raw[at], observed[at], starts, wanted[:, at]) for at in range(columns)])
         return replace(visits, rows=replace(visits.rows, raw=torch.from_numpy(moved).float().T))
 
-    def _opened(self, latent: Tensor, statics: RowsDrawn, order: Tensor) -> Opened:
+    def _start(self, latent: Tensor, statics: RowsDrawn, order: Tensor) -> DecoderStart:
         numbers = statics.raw.shape[1]
         scores = [self.static_calibration.mapped(statics.raw[:, place], place) for place in range(numbers)]
         scores = torch.stack(scores, dim=1) * statics.observed[:, :numbers]
-        return self.codec.opened(latent[order], scores[order], statics.observed[order], statics.codes[order])
+        return self.codec.start(latent[order], scores[order], statics.observed[order], statics.codes[order])
 
     def static_values(self, statics: RowsDrawn) -> np.ndarray:
         """Numbers in their columns' units, float64 [n, static numbers], NaN for missing."""
@@ -337,12 +337,12 @@ class _VisitDrawing:
     """The visits of some patients, those with most visits first, while they are drawn."""
 
     def __init__(
-        self, decoder: RecordDecoder, opened: Opened, spans: Spans, wanted: tuple[Tensor, Tensor] | None
+        self, decoder: RecordDecoder, start: DecoderStart, spans: Spans, wanted: tuple[Tensor, Tensor] | None
     ) -> None:
         self._wanted = wanted
         self._decoder, self._scales, self._spans = decoder, decoder.scales, spans
-        self._state, self._context, self._fixed = opened.state, opened.context, opened.fixed
-        count, numbers = len(opened.context), decoder.codec.sizes.numbers
+        self._state, self._context, self._fixed = start.state, start.context, start.fixed
+        count, numbers = len(start.context), decoder.codec.sizes.numbers
         categories = len(decoder.temporal.sizes)
         self._elapsed, self._end = spans.start.copy(), torch.from_numpy(spans.end)
         self._last_scores = torch.zeros(count, numbers)

@@ -1,20 +1,19 @@
-"""What patients contribute to the autoencoder and to the critic: the gradients of their losses, each cut.
+"""What patients contribute to the autoencoder and to the critic: the gradients of their losses, each clipped.
 
 **Draws of a patient.** Random numbers of one patient: they do not depend on who else is drawn for a round.
 
 **Autoencoder.** Unit: a patient. The loss of a patient is a function of that patient's record, of what was drawn for
 it, of the model and of the noisy tables: the sum over visits is divided by the noisy mean number of them, never by who
-else is there.
-Padding to the longest record that is read together adds visits that count in no loss and that no state before them
-sees. So a patient who comes or goes adds or takes one gradient of at most the clip norm.
+else is there. Padding to the longest record of a batch adds visits that count in no loss and that no earlier state
+reads. So a patient who comes or goes adds or takes one gradient of at most the clip norm.
 
 What is added to a latent vector is drawn for each patient by itself. Where in its interval a number lies is drawn
 independently for each number, in the order of the records: who else is present decides which draw a patient meets,
-and not how it is distributed, so two neighbouring sets of records can meet equal draws. The bound holds for each
+and not how it is distributed, so the draws of two neighbouring sets of records can be coupled. The bound holds for each
 outcome of these draws, which are not released.
 
-**Critic.** Unit: a patient. A patient's latent vector is what the autoencoder, which has had its noise, makes of
-that patient's record. Its loss is that of a pair: this vector and a generated one, with the penalty on the gradient
+**Critic.** Unit: a patient. A patient's latent vector is what the autoencoder, already learned under noise, makes
+of that patient's record. Its loss is that of a pair: this vector and a generated one, with the penalty on the gradient
 between the two. So a patient who comes or goes adds or takes one gradient of at most the clip norm.
 
 The generator takes a step after every few rounds, against the critic as it was released. It meets no record, so what

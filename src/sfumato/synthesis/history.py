@@ -1,4 +1,4 @@
-"""What came after a run that learned to make records: what was drawn from it, and what was measured of that.
+"""What follows a run that learned to generate records: which records were drawn, and what was measured on them.
 
 The run's folder records both: samples.jsonl has a line for each draw, which is post-processing of the model and as
 public as that; evaluation.json has the figures, which were computed from real records without noise and are not. The
@@ -200,7 +200,7 @@ def _when() -> dict[str, str]:
 def _claimed(run: Path | str) -> Iterator[RunFolder]:
     """The folder of a run, to which no other process writes."""
     folder = RunFolder(run)
-    folder.read_plan()  # says in its own words that it is none
+    folder.read_plan()  # raises its own error where it is not a run
     folder.claim(resume=True)
     try:
         yield folder

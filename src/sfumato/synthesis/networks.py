@@ -258,7 +258,7 @@ class Rows(nn.Module):
 
 
 @dataclass(frozen=True, eq=False)
-class Opened:
+class DecoderStart:
     """What a decoder starts from, for the visits of B patients.
 
     Attributes:
@@ -294,14 +294,14 @@ class SequenceCodec(nn.Module):
         )
         self.from_latent = nn.Sequential(nn.Linear(sizes.latent, 2 * sizes.hidden), nn.ReLU())
         self.static_rows = Rows(2 * sizes.hidden, sizes.static, static, sizes.hidden)
-        opened = 2 * sizes.hidden + sizes.static + self.static_columns + static.width
-        self.begin = nn.Linear(opened, sizes.layers * sizes.hidden)
-        self.context = nn.Linear(opened, _CONTEXT)
+        start_width = 2 * sizes.hidden + sizes.static + self.static_columns + static.width
+        self.begin = nn.Linear(start_width, sizes.layers * sizes.hidden)
+        self.context = nn.Linear(start_width, _CONTEXT)
         width = sizes.numbers + 3 * columns + temporal.width + 1 + CLOCK + _CONTEXT
         width += sizes.numbers + columns if sizes.summed else 0
         self.teller = nn.GRU(width, sizes.hidden, sizes.layers, batch_first=True)  # old name, in files of models
         self.gap = Head(sizes.hidden + width, 2, sizes.hidden)
-        self.visit_rows = Rows(sizes.hidden + width + 1, sizes.numbers, temporal, sizes.hidden, opened)
+        self.visit_rows = Rows(sizes.hidden + width + 1, sizes.numbers, temporal, sizes.hidden, start_width)
         with torch.no_grad():  # a number begins as a part of its last value, which a linear map finds only slowly
             last = slice(sizes.hidden, sizes.hidden + sizes.numbers)
             self.visit_rows.numbers.straight.weight[: sizes.numbers, last] += _LAST_WEIGHT * torch.eye(sizes.numbers)
@@ -319,7 +319,7 @@ class SequenceCodec(nn.Module):
         fixed = static.encode(batch.static_codes).detach()
         return torch.tanh(self.to_latent(torch.cat([last, mean, batch.static, batch.static_observed, fixed], dim=-1)))
 
-    def opened(self, latent: Tensor, static: Tensor, observed: Tensor, codes: Tensor) -> "Opened":
+    def start(self, latent: Tensor, static: Tensor, observed: Tensor, codes: Tensor) -> "DecoderStart":
         """What a decoder of visits starts from.
 
         Args:
@@ -330,7 +330,7 @@ class SequenceCodec(nn.Module):
         """
         fixed = torch.cat([self.from_latent(latent), static, observed, self._codecs[0].encode(codes).detach()], dim=1)
         state = torch.tanh(self.begin(fixed)).reshape(len(latent), self.sizes.layers, -1).transpose(0, 1).contiguous()
-        return Opened(state, self.context(fixed), self.visit_rows.read(fixed))
+        return DecoderStart(state, self.context(fixed), self.visit_rows.read(fixed))
 
     def visit_inputs(self, before: Before, context: Tensor) -> Tensor:
         """What the decoder reads before a visit, [..., inputs]."""
@@ -370,17 +370,17 @@ class SequenceCodec(nn.Module):
         fixed = self.static_rows.losses(
             self.from_latent(latent), batch.static_observed, batch.static, batch.static_codes, static
         )
-        opened = self.opened(latent, batch.static, batch.static_observed, batch.static_codes)
+        start = self.start(latent, batch.static, batch.static_observed, batch.static_codes)
         steps = batch.valid.shape[1]
-        inputs = self.visit_inputs(batch.before, opened.context[:, None].expand(-1, steps, -1))
-        states, _ = self.teller(inputs, opened.state)  # old name
+        inputs = self.visit_inputs(batch.before, start.context[:, None].expand(-1, steps, -1))
+        states, _ = self.teller(inputs, start.state)  # old name
         x = torch.cat([states, inputs], dim=-1)
         mean, spread = self.gap_moments(x)
         first = batch.before.clock[..., CLOCK - 1]
         later = functional.pad(batch.valid[:, 1:], (0, 1))  # the last visit is when the record ends: no gap is drawn
         gap = later * (1 - first) * _normal_loss(batch.gaps, mean, spread)
         x = torch.cat([x, batch.gaps[..., None]], dim=-1)
-        patients = None if opened.fixed is None else (opened.fixed[0][:, None], opened.fixed[1][:, None])
+        patients = None if start.fixed is None else (start.fixed[0][:, None], start.fixed[1][:, None])
         rows = self.visit_rows.losses(x, batch.observed, batch.scores, batch.codes, temporal, patients)
         return fixed + (batch.valid * (rows + time_weight * gap)).sum(1) / visits
 

@@ -1,7 +1,7 @@
 """The first release: tables of all numbers and shares of all columns, from one noisy sum of the patients' counts.
 
 - **Unit.** A patient with all visits, added or removed.
-- **Sensitivity.** Each patient adds one vector (`counting`), cut to the L2 norm `Tables.clip_norm`, whatever it holds.
+- **Sensitivity.** Each patient adds one vector (`counting`), always clipped to the L2 norm `Tables.clip_norm`.
 - **Noise.** Normal, with std noise_multiplier × clip_norm on every entry, once.
 - **Event.** `Gaussian(noise_multiplier)`: every patient is counted, none is sampled.
 - **Edges.** No observation at all leaves noise, of which even shares are made where nothing is left of it.
@@ -41,7 +41,7 @@ divided by `MOST` or, where a patient has more observations than that, by their 
 for every patient. The last block has the number of visits at which each column was observed, and the number of visits,
 by the public number of visits.
 
-So a patient's whole vector has an L2 norm of at most √blocks plus the last block's, and is cut to a norm that is
+So a patient's whole vector has an L2 norm of at most √blocks plus the last block's, and is clipped to a norm that is
 smaller than that and public. Nothing here depends on two patients.
 
 | block | entries | what is made of it |
@@ -331,7 +331,7 @@ class Tables:
 
     @property
     def clip_norm(self) -> float:
-        """To which each patient's vector is cut."""
+        """The norm to which each patient's vector is clipped."""
         return _CUT * self.counting.largest_norm
 
     @property
@@ -349,7 +349,7 @@ class Tables:
         return self._mechanism.single(1.0)
 
     def clipped_sum(self, data: EHRDataset) -> torch.Tensor:
-        """The sum of the patients' vectors, each cut to the clip norm, float64 [entries]; without noise.
+        """The sum of the patients' vectors, each clipped to the clip norm, float64 [entries]; without noise.
 
         Args:
             data: of `first_visits`.

@@ -3,8 +3,8 @@
 Without epsilon these are stages, which learn from the records as they are. With epsilon they are noisy tables and the
 rounds of the autoencoder and of the critic, each a phase of one run in one ledger, and what needs no record.
 
-A run that was stopped goes on where it was, bit for bit. What came before is kept as it was learned, and what follows
-from it and from the records is made again. A checkpoint is written now and then, and where somebody asks the run to
+A stopped run resumes where it was, bit for bit. It reads what was learned before, and computes again what follows from
+that and from the records. A checkpoint is written now and then, and where somebody asks the run to
 stop. A stage that diverges ends the run, and the checkpoint before it stays.
 
 With epsilon, tables that were released are read and not drawn again, and rounds draw what is theirs. What needs no

@@ -1,4 +1,4 @@
-"""What is known of columns before anything is learned: scales of numbers, shares of categories and of what is there.
+"""What is computed of columns before any training: scales of numbers, shares of categories and of observed values.
 
 Three numbers are added to the static ones of each patient: how many visits there are, and when the first and the last
 one are. So all are generated like any other number, and come from no patient. So are `summaries` of the visits, where

@@ -33,9 +33,9 @@ class EHRSafeSettings:
         stochastic_normalisation: numbers by their distribution function; without it by their range, to compare.
         category_encoder: categories through an embedding; without it one-hot, to compare.
         masks: what is missing is generated, too; without it all is filled in and nothing is missing, to compare.
-        summaries: what each record comes to (means, extremes, counts) is drawn before its visits, which are generated
-            given it and brought to it; without it they are generated alone, as in the paper. With epsilon there are
-            none: its tables do not count them.
+        summaries: summary features of each record (means, extremes, counts) are drawn before its visits, which are
+            generated given them and adjusted to them; without them visits are generated alone, as in the paper. With
+            epsilon there are none: its tables do not count them.
         rounding: numbers that are not whole are rounded to multiples of it before anything is learned; None does not.
         min_count: observations that a number has to stand for before it can be generated; 1 generates those of one
             patient, too.
@@ -69,7 +69,7 @@ class EHRSafeSettings:
         cells: with epsilon: into how many cells the range of a number is divided.
         table_share: with epsilon: how much of it the tables of numbers and shares cost, in (0, 1).
         gan_share: with epsilon: how much of it the GAN costs, in (0, 1); the autoencoder has what is left.
-        clip_norm: with epsilon: norm to which the gradient of one patient is cut, for the autoencoder.
+        clip_norm: with epsilon: norm to which the gradient of one patient is clipped, for the autoencoder.
         gan_clip_norm: the same for the critic.
         seed: repeatable randomness, for tests and simulation only; None draws from the operating system.
     """

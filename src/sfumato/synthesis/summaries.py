@@ -1,10 +1,10 @@
-"""What a patient's visits come to: numbers that are generated with the static ones, before the visits.
+"""Summary features of a patient's visits: numbers that are generated with the static ones, before the visits.
 
-A decoder that generates visit after visit drifts: each visit goes with the one before, and the record as a whole with
-nothing. So the record's mean, last, smallest and largest value of each column, and how often it is there, are drawn
+A decoder that generates visit after visit drifts: each visit follows from the one before, and nothing holds the whole
+record. So the record's mean, last, smallest and largest value of each column, and how often it is there, are drawn
 first, all in one row. Each visit is generated given them and what is still `needed` to reach them.
 
-**Spans.** From when until when a record goes, and how much of that a gap between two visits may take.
+**Spans.** The first and the last time of a record, and the longest gap that may lie between two visits.
 
 The number of visits, the first and the last time are drawn before any visit. So a gap never takes what the
 visits after it need at the least, and the last gap is what is left: both marginals are kept, and times ascend.
@@ -80,7 +80,7 @@ def aims(values: np.ndarray, schema: Schema, visits: np.ndarray) -> tuple[np.nda
 
 
 def needed(counts: Tensor, means: Tensor, so_far: Tensor, sums: Tensor, left: Tensor) -> Tensor:
-    """What the visits that are left have to be like for a record to come to its summary, [..., numbers + columns].
+    """What the visits that are left need for a record to reach its summary, [..., numbers + columns].
 
     Args:
         counts, means: of `aims`, [..., columns] and [..., numbers].

@@ -1,7 +1,4 @@
-"""A model that has learned, and the records that it generates.
-
-Records come in blocks, so that as many as are asked for fit into memory. The same seed gives the same records, and more
-of them begin with those of fewer as long as whole blocks are asked for.
+"""The trained synthesizer, and the records that it generates.
 
 **Blocks.** New records block by block, so that as many as are asked for fit into memory.
 
@@ -12,7 +9,7 @@ Several threads make a block each; that changes nothing about the records.
 
 A record that does not meet them is dropped before its visits are generated. So what is left follows the model's own
 conditional distribution, and any set of conditions can be asked for; a generator that takes conditions would have to be
-trained for those that were thought of before.
+trained for conditions that are known in advance.
 """
 
 from collections import deque

@@ -1,7 +1,7 @@
-"""What is learned one after the other, step by step, so that a run that was stopped goes on.
+"""The stages of training without epsilon, taken step by step, so that a stopped run can resume.
 
 A stage is a number of steps, each a function of the run's key, the step's number and the state before: so a stage that
-goes on from its state ends bit for bit as if it had never stopped.
+resumes from its state ends bit for bit as if it had never stopped.
 
 **Learner.** Parameters and their optimiser, whose whole state goes into a checkpoint and comes back bit for bit.
 

@@ -1,7 +1,7 @@
 """Everything that is measured of synthetic health records: fidelity, utility and three attacks.
 
 None of it is a guarantee. Fidelity and utility say what the records are worth; the attacks are examples of what
-somebody could try, and another one may find more. The figures are computed from real records without noise: they are
+an attacker could try, and another one may find more. The figures are computed from real records without noise: they are
 not private.
 """
 

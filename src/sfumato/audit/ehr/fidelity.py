@@ -72,7 +72,7 @@ class ColumnFit:
 
 @dataclass(frozen=True, kw_only=True)
 class Summary:
-    """What is said of all columns together, for synthetic records or for those held out.
+    """Figures over all columns, for synthetic records or for those held out.
 
     Attributes:
         good: for each of `LIMITS`, the share of numeric columns whose KS statistic is below it; None without any.
