@@ -327,7 +327,7 @@ def unchecked() -> Iterator[None]:
             lambda model, *_, **__: SelfCheck(covered(model), [], 0.0, findings=nothing),
         )
         patch.setattr(Recheck, "at_start", lambda *_: None)
-        patch.setattr(contribution.OwnContribution, "_refuse_at_other_steps", lambda *_: None)
+        patch.setattr(contribution.CustomContribution, "_refuse_at_other_steps", lambda *_: None)
         patch.setattr(Trainable, "refuse_changed", lambda *_: None)
         yield
 

@@ -20,7 +20,7 @@ from fitting import fit_plan
 from sfumato import data
 from sfumato._check import InputError
 from sfumato.central import DPSGD, examples, gradients
-from sfumato.central import examples as first_look
+from sfumato.central import examples as first_batch_check
 from sfumato.central.examples import ExampleContribution
 from sfumato.federated import FedAvg
 from sfumato.federated.contribution import LocalContribution
@@ -44,7 +44,7 @@ CONFIDENCE = 0.99
 @pytest.fixture
 def unchecked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs as if nobody looked."""
-    monkeypatch.setattr(examples, "first_look", lambda trained, *_: SelfCheck(covered(trained.model), [], 0.0))
+    monkeypatch.setattr(examples, "first_batch_check", lambda trained, *_: SelfCheck(covered(trained.model), [], 0.0))
     for check in ("at_start", "while_training"):
         monkeypatch.setattr(gradients.Recheck, check, lambda *_: None)
 
@@ -287,7 +287,7 @@ CHECKED: dict[tuple[Setting, bool], SelfCheck] = {}
 
 def checked_once(setting: Setting, there: bool) -> Callable[..., SelfCheck]:
     """The self-check, whose answer is kept for the games that follow; the layers are the model's own."""
-    real = first_look.self_check
+    real = first_batch_check.self_check
 
     def check(model: nn.Module, losses: Any, batch: Any, **options: Any) -> SelfCheck:
         found = CHECKED.get((setting, there))
@@ -304,7 +304,7 @@ def means(kind: str, change: str, there: bool, seed: int, folder: Path, patched:
     for resume, setting in enumerate(CHANGES[change]):
         with patched.context() as patch:
             patch.setattr(runs, "Team", setting.team)
-            patch.setattr(first_look, "self_check", checked_once(setting, there))
+            patch.setattr(first_batch_check, "self_check", checked_once(setting, there))
             fit = KINDS[kind](setting, there, seed)
             try:
                 fit(out=folder, resume=bool(resume), optimizer=lambda parameters: Watched(parameters, lr=0.1))

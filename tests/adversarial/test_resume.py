@@ -24,7 +24,7 @@ from sfumato.central.gradients import GradientSum
 from sfumato.federated import FedAvg
 from sfumato.guard.placeholders import placeholder
 from sfumato.training import Callback, RunOptions, Trainable, contribution
-from sfumato.training.contribution import ROWS, behaviour_of, refuse_other
+from sfumato.training.contribution import ROWS, fingerprint_of, refuse_other
 
 # A run does not go on as another one under the same noise: what differs may have the same name and the same shapes.
 
@@ -117,7 +117,7 @@ def test_other_starting_weights_are_no_other_run(kind, tmp_path):
 
 def described(model: nn.Module, factor: float = 1.0) -> dict[str, Any]:
     inputs, loss = placeholder(torch.empty(ROWS, FEATURES)), scaled(factor)
-    return behaviour_of(Trainable(model), lambda m: loss(m(inputs), torch.arange(ROWS) % CLASSES))
+    return fingerprint_of(Trainable(model), lambda m: loss(m(inputs), torch.arange(ROWS) % CLASSES))
 
 
 def same(one: dict[str, Any], other: dict[str, Any], *, processes: tuple[int, int] = (1, 1)) -> bool:

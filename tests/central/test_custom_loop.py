@@ -21,7 +21,7 @@ from central.loops import STEPS, by_steps, inputs, labels, losses_of, net, plan,
 from forked import team
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.central.custom_loop.contribution import Witness
+from sfumato.central.custom_loop.contribution import SumDigests
 from sfumato.data import examples_from_arrays
 from sfumato.statement.facts import prepared_alone
 from sfumato.statement.sentences import render
@@ -575,14 +575,14 @@ def test_a_run_that_goes_on_tells_what_it_has_seen_before(tmp_path):
 
 def test_a_word_behind_a_torn_line_is_known_after_the_next_crash(tmp_path):
     path, source, total = tmp_path / "sums", RandomSource.from_seed(1), torch.ones(3)
-    first = Witness(path, goes_on=False)
+    first = SumDigests(path, goes_on=False)
     for step in (0, 1):
         first.see(step, total, source)
     path.write_text(path.read_text()[:-10])  # torn within the last word
-    second = Witness(path, goes_on=True)
+    second = SumDigests(path, goes_on=True)
     second.see(1, 2 * total, source)  # step 1 had no noise yet
     second.see(2, total, source)
-    third = Witness(path, goes_on=True)
+    third = SumDigests(path, goes_on=True)
     for step in range(3):
         with pytest.raises(InputError, match=f"step {step + 1} was released before with another sum"):
             third.see(step, 3 * total, source)

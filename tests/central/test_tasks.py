@@ -14,7 +14,7 @@ from torch import nn
 
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.central import DPSGD, Counts, OwnLoss, Regression, poisson_loss, squared_error
+from sfumato.central import DPSGD, Counts, CustomLoss, Regression, poisson_loss, squared_error
 from sfumato.data import ExampleDataset, examples_from_arrays
 from sfumato.training import RoundContext
 from slow import by_profile
@@ -247,7 +247,7 @@ def test_an_unknown_task_is_refused_by_name() -> None:
     with pytest.raises(InputError, match="task must be one of classes, regression, counts, own, got ranks"):
         DPSGD(task="ranks")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="needs a loss"):
-        OwnLoss().measure(linear(), FLOATS, curve=False, device="cpu")
+        CustomLoss().measure(linear(), FLOATS, curve=False, device="cpu")
     with pytest.raises(InputError, match="no targets to measure against"):
         Counts().measure(linear(), NONE, curve=False, device="cpu")
 

@@ -181,12 +181,12 @@ class DPSGD(Plan):
             InputError: a mistake in the plan, the data or the folder; nothing is lost.
         """
         if loss is not None:
-            from sfumato.central.tasks import OwnLoss
+            from sfumato.central.tasks import CustomLoss
             from sfumato.training.fit import RunOptions
 
             options = replace(options or RunOptions(), contribution=partial(self.contribution, loss=loss))
             if self.task == "own" and options.task is None:
-                options = replace(options, task=OwnLoss(loss))
+                options = replace(options, task=CustomLoss(loss))
         return super().fit(model, data, options=options, **run)
 
     def open(
@@ -223,7 +223,7 @@ class DPSGD(Plan):
             InputError: a setting of the plan that the loop decides, an optimiser of other parameters, a data set of no
                 use; in the context, what `fit` raises too.
         """
-        from sfumato.central.custom_loop.contribution import OwnLoop
+        from sfumato.central.custom_loop.contribution import CustomLoop
         from sfumato.central.custom_loop.loop import PrivateLoop
         from sfumato.central.custom_loop.optimizer import described
         from sfumato.training.fit import RunOptions
@@ -234,7 +234,7 @@ class DPSGD(Plan):
         about = {**options.about, "loop": "own", "optimizer": described(optimizer)}
 
         def fit(model: nn.Module, rows: MapRows, **given: Any) -> Result:
-            mine = replace(options, task=OwnLoop(), about=about, **given)
+            mine = replace(options, task=CustomLoop(), about=about, **given)
             return plan.fit(model, rows, out=out, resume=resume, options=mine)  # pyright: ignore[reportArgumentType]
 
         return PrivateLoop(

@@ -42,7 +42,7 @@ from sfumato.models import refuse_no_values
 from sfumato.models.check import failing_layer
 from sfumato.per_example import Recording, covered
 from sfumato.training import Trainable
-from sfumato.training.contribution import ROWS, Behaviour, behaviour_of, refuse_private_as_public
+from sfumato.training.contribution import ROWS, ModelFingerprint, fingerprint_of, refuse_private_as_public
 
 Augmentation = Literal["none", "flip", "crop_flip"]
 _MARGIN = 4  # pixels that a crop may move by, as for CIFAR-10 (De et al. 2022)
@@ -131,7 +131,7 @@ def _afresh(trained: Trainable, losses: Losses) -> Callable[[Any], Tensor]:
     return afresh
 
 
-def first_look(
+def first_batch_check(
     trained: Trainable,
     data: ExampleDataset,
     loss: LossPerExample,
@@ -221,7 +221,7 @@ def spread(data: ExampleDataset, count: int) -> np.ndarray:
 
 _BLOCK = 1 << 12
 _BACK = 4  # examples that are looked at again and again
-_MOST_CLASSES = 1 << 8  # made-up examples for a resume; with more classes, some of them
+_MOST_CLASSES = 1 << 8  # placeholder examples for a resume; with more classes, some of them
 Rows = tuple[list[tuple[Tensor, ...]], Tensor | None]
 """The inputs of each augmentation, and the targets."""
 
@@ -267,7 +267,7 @@ class ExampleContribution(GradientSum):
         covered(self.model)  # refuses layers by their kind, before anything runs
         findings = placeholders_first(self.trained, data, self._losses, self._device)
         self._take_reference(spread(data, _BACK))
-        check = first_look(self.trained, data, loss, self._losses, examples.augmentation, self._device, findings)
+        check = first_batch_check(self.trained, data, loss, self._losses, examples.augmentation, self._device, findings)
         self._begin(
             check,
             micro_batch=examples.micro_batch,
@@ -295,8 +295,8 @@ class ExampleContribution(GradientSum):
         loss = getattr(self._loss, "__qualname__", type(self._loss).__qualname__)
         return f"{self.trained.shapes()} {loss} {values_of(self._loss)} {self.data.fingerprint()}"
 
-    def behaviour(self) -> Behaviour:
-        """Losses of made-up examples, one or more of every class: a loss may weigh one class, or leave one out."""
+    def model_fingerprint(self) -> ModelFingerprint:
+        """Losses of placeholder examples, one or more of every class: a loss may weigh one class, or leave one out."""
         classes = self.data.num_classes
         rows = ROWS if classes is None else max(ROWS, min(classes, _MOST_CLASSES))
         inputs, targets = tensors(self.data, np.zeros(rows, np.int64), self._device)  # for their shapes and types
@@ -305,7 +305,7 @@ class ExampleContribution(GradientSum):
             targets = torch.linspace(0, max(classes, rows) - 1, rows, device=self._device).long() % classes
         elif targets is not None:
             targets = placeholder_targets(targets)
-        return behaviour_of(self.trained, lambda model: self._losses(inputs, targets, model))
+        return fingerprint_of(self.trained, lambda model: self._losses(inputs, targets, model))
 
     def _inputs(self) -> Iterator[tuple[Tensor, ...]]:
         """All inputs, as the model gets them by position."""

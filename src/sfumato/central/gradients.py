@@ -11,7 +11,7 @@ distributed: the bound holds for each outcome of the draws, which are not releas
 
 What a model keeps in parameters, buffers and attributes of its own is put back between two micro-batches.
 
-How much memory the tensors of a computation take at their peak, whoever holds them.
+How much memory the tensors of a computation take at their peak, wherever they are held.
 
 Tensors that are made within the context count from the operation that makes them until they are freed; scratch memory
 inside an operation does not.

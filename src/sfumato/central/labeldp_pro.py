@@ -7,7 +7,7 @@ gone.
 
 Unit: the label of one row, replaced by any other label; the rows, their inputs and their number are public. A label
 moves the sum by at most 2·C in the rounds that draw its row, and not at all in others. Who is drawn is secret: rows
-take part by coins of their own at the rate cohort.size / rows, the sum is divided by cohort.size whoever came, and an
+take part by coins of their own at the rate cohort.size / rows, the sum is divided by cohort.size in every round, and an
 empty draw releases noise and takes a step. So a step is a Gaussian of noise multiplier z on a Poisson sample under
 replacement, the mixture (1−q)·N(0, z²) + q·N(1, z²) against (1−q)·N(0, z²) + q·N(−1, z²). The projection reads the
 noisy mean, the model and inputs, and costs nothing. Released are the models after all steps.
@@ -44,12 +44,12 @@ if TYPE_CHECKING:
 
 @plan
 class LabelDPPro(DPSGD):
-    """DP-SGD that hides labels alone, with a projection; fields beside those of `DPSGD`.
+    """DP-SGD that hides labels alone, with a projection; fields in addition to those of `DPSGD`.
 
     Attributes:
         projection: onto the "span" of the gradients that labels could have given, or onto their convex "hull", which is
             smaller; the hull wants an average of several noisy means.
-        public_batch: rows, drawn anew in each step and apart from the private batch, whose inputs say which mean
+        public_batch: rows, drawn anew in each step and independently of the private batch, whose inputs say which mean
             gradients are possible; all rows where there are fewer, 0 for no projection.
         averaging: what is projected is a moving average of the noisy means with this decay, in [0, 1): it has less
             noise, and lags behind the model; 0 projects each one by itself.
@@ -127,5 +127,5 @@ class LabelDPPro(DPSGD):
         raise InputError("labeldp_pro has no loop of your own: it knows the gradients of cross entropy only; use dpsgd")
 
     def assumptions(self) -> list[Stated]:
-        """What is public beside the model."""
+        """What is public besides the model."""
         return [*super().assumptions(), Assumption("inputs_public")]

@@ -125,13 +125,13 @@ class LabelGradients:
         """Hold both maps together: a custom backward pass may have a derivative of zero, or none.
 
         Raises:
-            InputError: products with a sum of gradients are not those that slopes tell.
+            InputError: products with a sum of gradients are not those that slopes give.
         """
         shares = functional.one_hot(torch.zeros_like(self._weights[0, :, 0]).long(), self._weights.shape[2])
         total = self.mixed(shares.to(self._weights.dtype))
-        told, square = float((self.slopes(total) * shares).sum()), _dot(total, total)
-        if abs(told - square) > _OFF * square:
-            raise _no_derivative(f"a product of {square:.4g} comes out as {told:.4g}")
+        product, square = float((self.slopes(total) * shares).sum()), _dot(total, total)
+        if abs(product - square) > _OFF * square:
+            raise _no_derivative(f"a product of {square:.4g} comes out as {product:.4g}")
 
     def _pushed(self, pulls: Sequence[Tensor], direction: Sequence[Tensor]) -> Tensor:
         """J of a direction in a group's parameters, as the derivative of Jᵀ."""
@@ -267,7 +267,7 @@ def _no_derivative(found: str) -> InputError:
 #
 # That batch is drawn from a stream of its own and by nothing else. The model that is released depends on it, and an
 # attacker who holds the inputs may find it out. Were it the batch of the sum, who was drawn would be known with it, and
-# sampling would hide nobody; so it says nothing about that one (see docs/explanation/label-privacy.md).
+# sampling would hide no one; so it says nothing about that one (see docs/explanation/label-privacy.md).
 
 
 _TRIED = 2  # rows of which the derivative of the backward pass is tried out

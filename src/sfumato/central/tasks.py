@@ -75,7 +75,7 @@ def value_digest(value: Any) -> bytes | None:
     return None
 
 
-# The values that a loss carries with it (weights of classes, a threshold), by which one is told from another.
+# The values that a loss carries with it (weights of classes, a threshold), by which one differs from another.
 
 
 def values_of(loss: Any) -> str:
@@ -185,7 +185,7 @@ def language_model_loss(outputs: Any, targets: Tensor) -> Tensor:
         targets: int64 [n, T], the words that were read, `IGNORED` where they do not count.
 
     Returns:
-        [n]: the mean over the document's own words that count, but the first. A decoder beside an encoder reads a start
+        [n]: the mean over the document's own words that count, but the first. A decoder with an encoder reads a start
         and then the words, whose targets are `IGNORED` and then the words.
     """
     logits = logits_of(outputs)
@@ -207,7 +207,7 @@ def refuse_outputs(loss: LossPerExample, outputs: Any, data: ExampleDataset, exa
     Args:
         loss: of the model.
         outputs: of so many examples.
-        data: tells classes and targets.
+        data: has classes and targets.
         examples: how many.
 
     Raises:
@@ -271,7 +271,7 @@ def refuse_names(model: nn.Module, names: Sequence[str]) -> None:
     to take the name.
 
     Raises:
-        InputError: tells those that it takes.
+        InputError: it names those that it takes.
     """
     taken, open_ended = _taken(model)
     if open_ended:
@@ -333,7 +333,7 @@ def predict(model: nn.Module, data: ExampleDataset, *, device: str = "cpu") -> I
 
 
 def refuse_few(data: ExampleDataset) -> None:
-    """Raise InputError if these are no single examples, or nobody can hide among them."""
+    """Raise InputError if these are no single examples, or they are too few to protect anyone."""
     if not isinstance(data, ExampleDataset):
         remedy = "data.open_examples(table, input=…, label=…) makes one of a table"
         if isinstance(data, UserDataset):
@@ -363,7 +363,7 @@ class Classification(Task):
     columns: ClassVar = {"accuracy": "accuracy", "log_loss": "log loss", "auc": "auc"}
 
     def check(self, data: ExampleDataset) -> None:
-        """Refuse data in which nobody can hide, whose targets are no classes, or are out of range."""
+        """Refuse data that are too small to protect anyone, whose targets are no classes, or are out of range."""
         refuse_few(data)
         if data.targets is None or data.num_classes is None:
             remedy = "use task=own with a loss" if data.targets is None else "use task=regression or task=counts"
@@ -420,7 +420,7 @@ class Regression(_Numbers):
     columns: ClassVar = REGRESSION
 
     def check(self, data: ExampleDataset) -> None:
-        """Refuse data in which nobody can hide, or whose targets are no numbers."""
+        """Refuse data that are too small to protect anyone, or whose targets are no numbers."""
         _refuse_no_numbers(data, "regression")
 
     def measure(self, model: nn.Module, data: ExampleDataset, *, curve: bool, device: str) -> dict[str, Any]:
@@ -437,28 +437,28 @@ class Counts(_Numbers):
     columns: ClassVar = COUNTS
 
     def check(self, data: ExampleDataset) -> None:
-        """Refuse data in which nobody can hide, or whose targets are no counts."""
+        """Refuse data that are too small to protect anyone, or whose targets are no counts."""
         targets = _refuse_no_numbers(data, "counts")
         for start in range(0, len(targets), _BLOCK):
             block = np.asarray(targets[start : start + _BLOCK])
             wrong = (block < 0).reshape(len(block), -1)
             if wrong.any():
                 row = int(wrong.any(axis=1).argmax())
-                told = block.reshape(len(block), -1)[row][wrong[row]][0]
+                value = block.reshape(len(block), -1)[row][wrong[row]][0]
                 raise InputError(
-                    f"task=counts needs targets >= 0, got {told:g} in example {start + row}; correct it, or use "
+                    f"task=counts needs targets >= 0, got {value:g} in example {start + row}; correct it, or use "
                     "task=regression"
                 )
 
     def measure(self, model: nn.Module, data: ExampleDataset, *, curve: bool, device: str) -> dict[str, Any]:
-        """The Poisson log loss, also beside that of the best constant rate; and the mean of the rates."""
+        """The Poisson log loss, also next to that of the best constant rate; and the mean of the rates."""
         sums = CountsSums()
         for targets, outputs in predict(model, data, device=device):
             sums.add(outputs, targets)
         return sums.report().summary()
 
 
-class OwnLoss(_Numbers):
+class CustomLoss(_Numbers):
     """A model and a loss of one's own; targets are of any kind, or there are none.
 
     Args:
@@ -471,13 +471,13 @@ class OwnLoss(_Numbers):
         self._loss = loss
 
     def check(self, data: ExampleDataset) -> None:
-        """Refuse data in which nobody can hide, and a task without its loss."""
+        """Refuse data that are too small to protect anyone, and a task without its loss."""
         refuse_few(data)
-        self._given()
+        self._required()
 
     def measure(self, model: nn.Module, data: ExampleDataset, *, curve: bool, device: str) -> dict[str, Any]:
         """The mean loss; left out where the loss of an example is not finite."""
-        loss, total, wrong = self._given(), 0.0, 0
+        loss, total, wrong = self._required(), 0.0, 0
         for outputs, targets in outputs_of(model, data, device=device):
             with torch.inference_mode():
                 losses = loss(outputs, targets).double()
@@ -486,7 +486,7 @@ class OwnLoss(_Numbers):
             wrong += int((~good).sum())
         return {**({} if wrong else {"loss": total / len(data)}), "not_finite": wrong}
 
-    def _given(self) -> LossPerExample:
+    def _required(self) -> LossPerExample:
         if self._loss is None:
             raise InputError(
                 "task=own needs a loss: DPSGD(task='own', …).fit(model, data, loss=…) in Python; a command has "
@@ -513,9 +513,9 @@ _TASKS: dict[str, tuple[type[Classification] | type[Regression] | type[Counts], 
 """How a model is measured, and the loss that it is trained by."""
 
 
-def task_named(name: str) -> Classification | Regression | Counts | OwnLoss:
+def task_named(name: str) -> Classification | Regression | Counts | CustomLoss:
     """What the targets must be, and the measures of them."""
-    return OwnLoss() if name == "own" else _TASKS[name][0]()
+    return CustomLoss() if name == "own" else _TASKS[name][0]()
 
 
 def loss_named(name: str, data: ExampleDataset) -> LossPerExample:
@@ -525,5 +525,5 @@ def loss_named(name: str, data: ExampleDataset) -> LossPerExample:
         InputError: the loss has to be given.
     """
     if name == "own":
-        OwnLoss().check(data)  # says what to do
+        CustomLoss().check(data)  # says what to do
     return _TASKS[name][1]

@@ -34,10 +34,10 @@ from sfumato.models.check import tried_on
 from sfumato.sampling import Cohort
 from sfumato.training.contribution import (
     ROWS,
-    Behaviour,
     Contribution,
+    ModelFingerprint,
     RoundContext,
-    behaviour_of,
+    fingerprint_of,
     refuse_private_as_public,
 )
 from sfumato.training.trainable import Trainable, copied
@@ -243,7 +243,7 @@ class LocalContribution(Contribution):
         told = f"{self.trained.shapes()} {self.users.fingerprint()}"
         return told if self.negatives is None else f"{told} {self.negatives.data.fingerprint()}"
 
-    def behaviour(self) -> Behaviour:
+    def model_fingerprint(self) -> ModelFingerprint:
         """Losses under a made-up head, or of made-up tokens."""
         like = to_tensor(np.zeros((ROWS, *self.users.input_shape), self.users.dtype))
         device = self.trained.initial.device
@@ -255,7 +255,7 @@ class LocalContribution(Contribution):
             head = placeholder(torch.empty(ROWS, outputs.shape[1], dtype=outputs.dtype), seed=1).to(device)
             return self.local.loss(outputs, head, torch.arange(ROWS, device=device))
 
-        return behaviour_of(self.trained, losses)
+        return fingerprint_of(self.trained, losses)
 
 
 class PooledContribution(LocalContribution):

@@ -2,7 +2,7 @@
 
 A new algorithm is a new `Contribution`; it has no loop, no bound, no noise and no ε of its own.
 
-A run goes on only as itself: what a model and its loss compute is recorded in some numbers (`behaviour_of`). A round
+A run goes on only as itself: what a model and its loss compute is recorded in some numbers (`fingerprint_of`). A round
 that is repeated after a crash meets the same noise. If the model computes something else by then (another loss of the
 same name, another activation at equal shapes, another rate of dropout), two sums leave under one noise, and their
 difference without any. Names and shapes do not tell; numbers do: the losses, and the norms of their gradients in every
@@ -43,7 +43,7 @@ ROWS = 4
 
 _DOUBLE, _SINGLE = 1e-8, 1e-3
 
-Behaviour = dict[str, Any]
+ModelFingerprint = dict[str, Any]
 """JSON: "numbers", their "precision", and whether the model "draws" random numbers."""
 
 
@@ -116,7 +116,7 @@ class Contribution(Protocol):
         """Digest of the data and of the parameters' names and shapes."""
         ...
 
-    def behaviour(self) -> Behaviour | None:
+    def model_fingerprint(self) -> ModelFingerprint | None:
         """What the model and its loss compute, in numbers that another one would not give; None where both are ours."""
         return None
 
@@ -177,7 +177,7 @@ class Task(ABC):
 # What a model and its loss compute, in some numbers.
 
 
-def behaviour_of(trained: Trainable, losses: Callable[[nn.Module], Tensor]) -> Behaviour:
+def fingerprint_of(trained: Trainable, losses: Callable[[nn.Module], Tensor]) -> ModelFingerprint:
     """The numbers of a model.
 
     Args:
@@ -206,7 +206,7 @@ def placeholder_weights(trained: Trainable) -> Tensor:
     return torch.cat(parts).to(trained.initial)
 
 
-def refuse_other(then: Behaviour, now: Behaviour, *, processes_then: int, processes_now: int) -> None:
+def refuse_other(then: ModelFingerprint, now: ModelFingerprint, *, processes_then: int, processes_now: int) -> None:
     """Refuse to go on with a run that began as something else.
 
     Raises:

@@ -41,7 +41,7 @@ from sfumato.clipping import Tally
 from sfumato.clipping.bounds import MOVED
 from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest
-from sfumato.training.contribution import Behaviour, Contribution, RoundContext, refuse_other
+from sfumato.training.contribution import Contribution, ModelFingerprint, RoundContext, refuse_other
 from sfumato.training.monitoring import Callback, Stop, Watch
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Server
@@ -181,7 +181,7 @@ class Loop:
         run.between(private_sum.sampler.adjacency)
         run.take_rounds(phase)
         self._memory: Tensor | None = None
-        self._behaviour: Behaviour | None = None
+        self._model_fingerprint: ModelFingerprint | None = None
         self._beginning: str | None = None
         self._by_beginning = phase is not None
         self._source = run.source
@@ -256,10 +256,10 @@ class Loop:
         if not saved.state:
             self._by_beginning = True
             return
-        then, now = saved.state["behaviour"], self._contribution.behaviour()
+        then, now = saved.state["behaviour"], self._contribution.model_fingerprint()
         if then is not None and now is not None:
             refuse_other(then, now, processes_then=saved.state["processes"], processes_now=self._run.team.size)
-        self._behaviour = then
+        self._model_fingerprint = then
         self._draw_under(saved.state.get("beginning"))
         self._resumed = True
         self.round, self.clip_norm = saved.state["round"], saved.state["clip_norm"]
@@ -272,16 +272,16 @@ class Loop:
         """Take down what the rounds begin with."""
         if self._run.folder is None and not self._by_beginning:
             return
-        self._behaviour = self._contribution.behaviour()
+        self._model_fingerprint = self._contribution.model_fingerprint()
         if self._by_beginning:
             self._draw_under(self._run.team.from_leader(self._word_of_beginning()))
 
     def _word_of_beginning(self) -> str:
         """A digest of all that decides the sums beside plan, data and key, which the run compares itself."""
-        told = repr(self._behaviour)
+        told = repr(self._model_fingerprint)
         if self._phase is None:
             told += json.dumps(self._contribution.settings(), sort_keys=True)
-        if self._behaviour is not None and self._behaviour["draws"] and self._run.team.size > 1:
+        if self._model_fingerprint is not None and self._model_fingerprint["draws"] and self._run.team.size > 1:
             told += f" in {self._run.team.size} processes"  # which divide the draws among them
         own = {f"contribution.{name}": tensor for name, tensor in self._contribution.tensors().items()}
         tensors = {"theta": self._theta, **self._contribution.trained.frozen(), **own}
@@ -305,7 +305,7 @@ class Loop:
                 "clip_norm": self.clip_norm,
                 "server": numbers,
                 "contribution": self._contribution.settings(),
-                "behaviour": self._behaviour,
+                "behaviour": self._model_fingerprint,
                 "beginning": self._beginning,
                 "processes": self._run.team.size,
                 "phase": self._phase,

@@ -28,7 +28,7 @@ from sfumato._types import Assumption, Stated
 from sfumato.central.custom_loop.dataset import Feed, MapRows
 from sfumato.central.examples import looked_at
 from sfumato.central.gradients import GradientSum
-from sfumato.central.tasks import OwnLoss
+from sfumato.central.tasks import CustomLoss
 from sfumato.clipping import ClippedSum
 from sfumato.guard import Coupled, Recheck, due, examples_first
 from sfumato.guard.placeholders import count_of, placeholder_sample, probe_rows, tensors_of
@@ -38,23 +38,23 @@ from sfumato.models import refuse_no_values
 from sfumato.models.public_batch_norm import public_inputs_of
 from sfumato.per_example import covered
 from sfumato.training import Trainable
-from sfumato.training.contribution import Behaviour, RoundContext, placeholder_weights, refuse_private_as_public
+from sfumato.training.contribution import ModelFingerprint, RoundContext, placeholder_weights, refuse_private_as_public
 
 
-class OwnLoop(OwnLoss):
+class CustomLoop(CustomLoss):
     """A task without measures: the loop takes its own."""
 
     def check(self, data: Any) -> None:
-        """Refuse data in which nobody can hide."""
+        """Refuse data that are too small to protect anyone."""
         if len(data) < 2:
             raise InputError(f"the data set has {len(data)} examples; a private sum needs at least 2")
 
     def assumptions(self, data: MapRows) -> list[Stated]:
-        """What the guarantee rests on beside the engine's own checks."""
+        """What the guarantee rests on, besides the engine's own checks."""
         return [Assumption("own_loop")]
 
 
-# What a user keeps beside the model (a scheduler, a moving average): its state as tensors and JSON, and back.
+# What a user keeps besides the model (a scheduler, a moving average): its state as tensors and JSON, and back.
 
 
 def saved(objects: Mapping[str, Any]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -127,14 +127,14 @@ def _whole(value: Any, tensors: Mapping[str, Tensor]) -> Any:
 # A run that goes on repeats the steps since its last checkpoint, under the same noise. In a loop of one's own the sum
 # of such a step may be another one: a counter that began anew, an edited schedule, a batch that was put together
 # otherwise. Then the difference of the two steps would have no noise at all. So each step leaves a word of its sum
-# beside the checkpoint before its noise is added, under the run's key, and a step that finds another word is refused.
+# next to the checkpoint before its noise is added, under the run's key, and a step that finds another word is refused.
 
 
-class Witness:
+class SumDigests:
     """Words of the sums of a run.
 
     Args:
-        path: where they are kept; beside the checkpoint, which is as secret.
+        path: where they are kept; next to the checkpoint, which is as secret.
         goes_on: whether the run goes on; else what lies there is of another one.
     """
 
@@ -192,7 +192,7 @@ class Witness:
 # taken to be.
 
 
-class LookingBack:
+class LossDrift:
     """Losses of a few examples, now and at the first step.
 
     Args:
@@ -200,7 +200,7 @@ class LookingBack:
         trained: the model.
         measure: losses and squared norms of the examples, [n] each.
         examples: how many `measure` takes.
-        begun: a context in which the loop tells the step at which it began.
+        begun: a context in which the loop knows the step at which it began.
         last: a context in which a micro-batch looks like one of the last step.
         afresh: what some work gives in a fresh process, None where it fails there.
 
@@ -235,8 +235,8 @@ class LookingBack:
             return
         self._trained.load(self._trained.initial)
         try:
-            late = self._afresh(lambda: self._seen(self._last))  # first: it begins as a step does
-            now = [self._seen(self._begun), late]
+            late = self._afresh(lambda: self._measured_in(self._last))  # first: it begins as a step does
+            now = [self._measured_in(self._begun), late]
         finally:
             self._trained.forget()
             self._trained.put_back(theta)
@@ -249,7 +249,7 @@ class LookingBack:
             self.found = step + 1
             warnings.warn(f"{_WHAT.format(step=self.found)}. The statement takes this to be {_RISK}", stacklevel=2)
 
-    def _seen(self, when: Callable[[], AbstractContextManager[None]]) -> Measured:
+    def _measured_in(self, when: Callable[[], AbstractContextManager[None]]) -> Measured:
         with when():
             return self._recheck.measured(range(self._examples), lambda _: self._measure())
 
@@ -277,7 +277,7 @@ Ask = Callable[[Any, int, bool], Tensor]
 user's loop."""
 
 
-class OwnContribution(GradientSum):
+class CustomContribution(GradientSum):
     """Gradients of losses that somebody else computes.
 
     Args:
@@ -290,16 +290,16 @@ class OwnContribution(GradientSum):
         steps: of the whole run.
         feed: reads the batches of the steps ahead.
         keep: objects of the user's that go with the checkpoint.
-        about: what the fingerprint tells beside shapes and data.
+        about: what the fingerprint has besides shapes and data.
         digest: whether the fingerprint covers the data, which are read for it.
-        witness: knows the sums of steps that an earlier process has released; None for none.
+        sum_digests: knows the sums of steps that an earlier process has released; None for none.
         micro_batch, memory_budget: as for `DPSGD`.
         device: of the model.
 
     Attributes:
         in_step: whether a micro-batch of a step goes through, and not one that is only tried.
         pretends: whether one that is only tried, in a process of its own, is to look like one of a step.
-        looking_back: whether the same examples still have the same losses.
+        loss_drift: whether the same examples still have the same losses.
         other_rates: whether the loop has changed settings of the optimiser between two steps.
 
     Raises:
@@ -320,7 +320,7 @@ class OwnContribution(GradientSum):
         keep: Mapping[str, Any],
         about: str,
         digest: bool,
-        witness: Witness | None,
+        sum_digests: SumDigests | None,
         micro_batch: int | None,
         memory_budget: int | None,
         device: torch.device,
@@ -330,13 +330,13 @@ class OwnContribution(GradientSum):
         self._rows, self._ask, self._pause, self._feed = rows, ask, pause, feed
         self._keep, self._about, self._with_digest = keep, about, digest
         self.in_step, self._left, self.pretends = False, 0, False
-        self._witness, self._at, self.other_rates = witness, at, False
+        self._sum_digests, self._at, self.other_rates = sum_digests, at, False
         covered(self.model)
         samples = rows.samples(rows.spread(_PROBES).tolist(), 0)
 
         def losses(places: Tensor) -> Tensor:
             self.trained.forget()  # as before each micro-batch of a step
-            return ask(rows.together([samples[place] for place in places.tolist()]), len(places), False)
+            return ask(rows.collated([samples[place] for place in places.tolist()]), len(places), False)
 
         placeholders = self._placeholders(samples)
         findings = examples_first(
@@ -354,7 +354,7 @@ class OwnContribution(GradientSum):
         rows.refuse_changed()
         places = rows.spread(min(_BACK, self.micro_batch))
         begun, last = partial(at, None), partial(self.as_in_step, steps - 1)
-        self.looking_back = LookingBack(
+        self.loss_drift = LossDrift(
             self._recheck, self.trained, lambda: self._measured(places, 0), len(places), begun, last, self._afresh
         )
         self._refuse_at_other_steps(places, steps)
@@ -401,8 +401,8 @@ class OwnContribution(GradientSum):
         """
         theta, round, source = context.theta, context.round, context.source
         self._refuse_touched(theta)
-        self.looking_back.look(round, theta, due=due(round, self.rounds, source))
-        if round:  # a loop may follow a schedule from here on, which `looking_back` compares
+        self.loss_drift.look(round, theta, due=due(round, self.rounds, source))
+        if round:  # a loop may follow a schedule from here on, which `loss_drift` compares
             self._reference = None
         self._feed.begin(round, source, self.micro_batch)
         self._left = len(context.cohort.units)
@@ -411,13 +411,13 @@ class OwnContribution(GradientSum):
         except Coupled:
             self._rows.refuse_changed()  # it looks like a model that keeps something
             raise
-        if self._witness is not None:
-            self._witness.see(round, share.total, source)
+        if self._sum_digests is not None:
+            self._sum_digests.see(round, share.total, source)
         return share
 
     def settings(self) -> dict[str, Any]:
         """With what the user keeps, and whether the loop has changed."""
-        seen = {"other_losses": self.looking_back.found, "other_rates": self.other_rates}
+        seen = {"other_losses": self.loss_drift.found, "other_rates": self.other_rates}
         return {**super().settings(), "kept": saved(self._keep)[1], **seen}
 
     def tensors(self) -> dict[str, Tensor]:
@@ -428,7 +428,7 @@ class OwnContribution(GradientSum):
         """Also into what the user keeps."""
         super().restore_settings(settings, tensors)
         restore(self._keep, tensors, settings["kept"])
-        self.looking_back.found = settings.get("other_losses")
+        self.loss_drift.found = settings.get("other_losses")
         self.other_rates = bool(settings.get("other_rates"))
 
     def fingerprint(self) -> str:
@@ -436,8 +436,8 @@ class OwnContribution(GradientSum):
         data = self._rows.digest() if self._with_digest else ""
         return f"{self.trained.shapes()} {self._about} {len(self._rows)} {data}"
 
-    def behaviour(self) -> Behaviour:
-        """Losses and gradients of some examples at made-up weights: private, as everything in a checkpoint is."""
+    def model_fingerprint(self) -> ModelFingerprint:
+        """Losses and gradients of some examples at placeholder weights: private, as everything in a checkpoint is."""
         places = self._rows.spread(min(_LIKE, self.micro_batch))
         self.trained.load(placeholder_weights(self.trained))
         try:
@@ -454,7 +454,7 @@ class OwnContribution(GradientSum):
             raise InputError(
                 f"{touched[0]!r} of the model was changed between two steps by something else than the run, which "
                 "cannot know whether that was private; keep averages and copies outside of the model, and give what "
-                "follows a schedule to the forward pass as an argument (done tells the step)"
+                "follows a schedule to the forward pass as an argument (done is the number of steps)"
             )
 
     def _micro_batch(self, examples: np.ndarray, key: int, share: ClippedSum) -> tuple[Tensor, Tensor] | None:
@@ -513,7 +513,7 @@ class OwnContribution(GradientSum):
         return found
 
     def _pool(self) -> np.ndarray:
-        """Examples from all over the data that differ most, where their tensors tell."""
+        """Examples from all over the data that differ most, where their tensors show it."""
         places = self._rows.spread(_POOL)
         batch = self._rows.batch(places.tolist(), 0)
         leaves = [leaf for leaf in tensors_of(batch) if len(leaf) == len(places)]
@@ -543,6 +543,6 @@ def refuse_no_device(model: nn.Module) -> torch.device:
     """
     devices = {parameter.device for parameter in model.parameters()}
     if len(devices) != 1:
-        told = ", ".join(sorted(map(str, devices))) or "none"
-        raise InputError(f"the model's parameters have to lie on one device, got {told}; move the model to one")
+        found = ", ".join(sorted(map(str, devices))) or "none"
+        raise InputError(f"the model's parameters have to lie on one device, got {found}; move the model to one")
     return devices.pop()

@@ -92,7 +92,10 @@ class MapRows:
                 if self._at_once:
                     return list(self._dataset.__getitems__([int(place) for place in places]))
                 return [self._dataset[int(place)] for place in places]
-            with _disable_current_modes(), _generators_kept():  # a check may look at draws: these are not the model's
+            with (
+                _disable_current_modes(),
+                _generators_restored(),
+            ):  # a check may look at draws: these are not the model's
                 found = []
                 for place in places:
                     _seed((key + (int(place) + 1) * _MIX) % (1 << 64))
@@ -111,11 +114,11 @@ class MapRows:
             InputError: they cannot be.
         """
         samples = self.samples(places, key)
-        with _generators_kept():  # a collate function may draw, here or in another process
+        with _generators_restored():  # a collate function may draw, here or in another process
             _seed((key + (int(places[0]) + 1) * _MIX + 1) % (1 << 64) if len(places) else key)
-            return self.together(samples)
+            return self.collated(samples)
 
-    def together(self, samples: list[Any]) -> Any:
+    def collated(self, samples: list[Any]) -> Any:
         """Examples put together.
 
         Raises:
@@ -166,7 +169,7 @@ class MapRows:
         places = sorted({*self.spread(_TRIED).tolist(), *pairs})
         findings = try_out(_Reads(self), pairs, at_once=False)  # first: it looks for files that reading leaves behind
         self._before = histories([lambda: _Reads(self).outcomes(pairs)])
-        with _generators_kept():
+        with _generators_restored():
             _seed(1)
             before = _state()
             first = [_digest(sample) for sample in self.samples(places, 0)]
@@ -198,7 +201,7 @@ class _Reads:
         self._rows = rows
 
     def placeholders(self) -> None:
-        """A data set has no examples that are nobody's."""
+        """A data set has no placeholders."""
         raise TypeError("a data set is read by place")
 
     def outcomes(self, units: Sequence[int]) -> torch.Tensor:
@@ -245,7 +248,7 @@ def _state() -> tuple[bytes, Any, Any]:
 
 
 @contextmanager
-def _generators_kept() -> Iterator[None]:
+def _generators_restored() -> Iterator[None]:
     of_torch, of_python, of_numpy = torch.get_rng_state(), random.getstate(), np.random.get_state()  # noqa: NPY002
     try:
         yield
@@ -289,7 +292,7 @@ class Feed:
         self._coming: Iterator[Any] | None = None
 
     def begin(self, step: int, source: RandomSource, micro_batch: int) -> None:
-        """Tell where the run is; reading ahead begins anew where it has lost its place."""
+        """Set where the run is; reading ahead starts again where it has lost its place."""
         if self._workers and self._coming is None:
             self._coming = iter(
                 DataLoader(

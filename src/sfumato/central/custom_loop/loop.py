@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
 from sfumato._types import Assumption
-from sfumato.central.custom_loop.contribution import OwnContribution, Witness, refuse_no_device, refuse_stateless
+from sfumato.central.custom_loop.contribution import CustomContribution, SumDigests, refuse_no_device, refuse_stateless
 from sfumato.central.custom_loop.dataset import Collate, Feed, MapRows
 from sfumato.central.custom_loop.optimizer import (
-    Borrowed,
+    WrappedOptimizer,
     described,
     refuse_changed,
     refuse_gradients,
@@ -105,14 +105,14 @@ class PrivateLoop:
         self._device = refuse_no_device(model)
         refuse_gradients([model.get_parameter(name) for name in self._names])
         self.rows = MapRows(dataset, collate)
-        self._borrowed: Borrowed | None = None
+        self._wrapped: WrappedOptimizer | None = None
         self._feed: Feed | None = None
-        self._made: OwnContribution | None = None
+        self._made: CustomContribution | None = None
         self.examples = 0
         self._state = ""
         self._payload: Any = None
         self._handed_out = self._within_backward = self._begun = False
-        self._witness: Witness | None = None
+        self._sum_digests: SumDigests | None = None
         self._versions: list[int] = []
         self._settings: list[dict[str, Any]] = []
         self._run = greenlet(self._all)
@@ -160,7 +160,7 @@ class PrivateLoop:
             if error is not None:
                 if not self._run.dead:
                     self._run.throw(GreenletExit)
-                self._tell(error)
+                self._report(error)
             elif not self._run.dead:
                 self._advance(throw=Stop if self._begun else GreenletExit)
         finally:
@@ -210,9 +210,9 @@ class PrivateLoop:
                 "several losses of an example up before)"
             )
         if not isinstance(losses, Tensor) or losses.dim() != 1:
-            told = f"shape {list(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
+            found = f"shape {list(losses.shape)}" if isinstance(losses, Tensor) else type(losses).__name__
             raise InputError(
-                f"backward needs one loss for each example of the batch, [n], got {told}; use reduction='none', and "
+                f"backward needs one loss for each example of the batch, [n], got {found}; use reduction='none', and "
                 "the mean over what else an example has"
             )
         refuse_gradients([self._model.get_parameter(name) for name in self._names])
@@ -235,21 +235,21 @@ class PrivateLoop:
     def begin(self) -> None:
         """All trials before the first step are over: put the parameters of the run into the model."""
         self._begun, self._done_before = True, self.done
-        if self._borrowed is not None:
-            self._borrowed.show()
-            self._borrowed.begin()
+        if self._wrapped is not None:
+            self._wrapped.show()
+            self._wrapped.begin()
 
     def assumptions(self) -> list[Assumption]:
         """Sentences for the statement on what was seen of the loop."""
         if self._made is None:
             return []
-        return [*self._made.looking_back.assumptions(), *([Assumption("loop_rates")] if self._made.other_rates else [])]
+        return [*self._made.loss_drift.assumptions(), *([Assumption("loop_rates")] if self._made.other_rates else [])]
 
     def go_on(self) -> None:
         """The next step begins; refuse other parameters than those that the run began with."""
-        if self._borrowed is not None and self._made is not None:
-            self._borrowed.refuse_others()
-            self._made.other_rates |= self._borrowed.begin()
+        if self._wrapped is not None and self._made is not None:
+            self._wrapped.refuse_others()
+            self._made.other_rates |= self._wrapped.begin()
 
     def _batches(self) -> Iterator[Any]:
         while True:
@@ -268,7 +268,7 @@ class PrivateLoop:
     def _advance(self, value: Any = None, *, throw: type[BaseException] | None = None) -> None:
         """Let the run go on until it needs the user's code again."""
         if self._run.dead:
-            raise InputError("the run is over, by an error that was told before; open another one with the plan")
+            raise InputError("this run already failed (see above); start a new one with the plan")
         try:
             found = self._run.switch(value) if throw is None else self._run.throw(throw)
         except GreenletError as error:
@@ -308,8 +308,8 @@ class PrivateLoop:
         self._feed = Feed(rows, self._workers, private_sum.rounds, cohort)
         spec = "^(?:" + "|".join(map(re.escape, self._names)) + ")$"
         if self._checkpoint is not None and team.leads:
-            self._witness = Witness(self._checkpoint / "sums", goes_on=self._resume)
-        self._made = OwnContribution(
+            self._sum_digests = SumDigests(self._checkpoint / "sums", goes_on=self._resume)
+        self._made = CustomContribution(
             model,
             rows,
             spec=spec,
@@ -321,7 +321,7 @@ class PrivateLoop:
             keep=self._keep,
             about=described(self._optimizer),
             digest=self._checkpoint is not None,
-            witness=self._witness,
+            sum_digests=self._sum_digests,
             micro_batch=self._plan.examples.micro_batch,
             memory_budget=self._plan.examples.memory_budget,
             device=self._device,
@@ -332,8 +332,8 @@ class PrivateLoop:
         assert self._made is not None
         if self._settings:
             refuse_changed(self._optimizer, self._settings, "while the loop was tried out")
-        self._borrowed = Borrowed(self._optimizer, self._made.trained.parameters, given, self._step)
-        return self._borrowed
+        self._wrapped = WrappedOptimizer(self._optimizer, self._made.trained.parameters, given, self._step)
+        return self._wrapped
 
     def _ask(self, batch: Any, examples: int, last: bool) -> Tensor:
         made = self._made
@@ -352,7 +352,7 @@ class PrivateLoop:
         if self._within_backward:
             self._wait(_PAUSE)
 
-    def _tell(self, error: BaseException) -> None:
+    def _report(self, error: BaseException) -> None:
         """In a line what torch says in its own words.
 
         Raises:
@@ -383,15 +383,15 @@ class PrivateLoop:
 
     def _give_back(self) -> None:
         self._eagerly("default")
-        if self._borrowed is not None:
-            self._borrowed.give_back()
+        if self._wrapped is not None:
+            self._wrapped.give_back()
         if self._feed is not None:
             self._feed.close()
         if self._made is not None:  # nothing of a record stays in the user's model
             self._made.trained.forget()
             self._made.trained.put_back()
-        if self._witness is not None and self.result is not None and self.result.finished:
-            self._witness.forget()
+        if self._sum_digests is not None and self.result is not None and self.result.finished:
+            self._sum_digests.forget()
         self._handed_out = False
 
 

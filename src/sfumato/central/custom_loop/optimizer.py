@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from sfumato._check import InputError
 
 
-class Borrowed:
+class WrappedOptimizer:
     """What a `Server` needs of an optimiser, in front of the user's.
 
     Args:
