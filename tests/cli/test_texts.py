@@ -170,7 +170,7 @@ def test_a_dry_run_tries_the_texts_and_writes_nothing(sfumato, play: Path, tmp_p
 @pytest.mark.parametrize(
     ("content", "name", "words", "told"),
     [
-        ("All the world's a stage", "a.txt", (), "line 1 is spoken by nobody"),
+        ("All the world's a stage", "a.txt", (), "line 1 has no speaker"),
         ('{"user": "a", "text": "b"}\n7', "a.jsonl", (), "line 2 is a int, not an object"),
         ('{"user": "a", "txt": "b"}', "a.jsonl", (), "line 1 has no field 'text'"),
         ('{"user": "a", "text": "b"}', "a.jsonl", ("--text", "words"), "words need a public vocabulary"),

@@ -110,7 +110,7 @@ def is_comma_number(text: str) -> bool:
 
 
 def canonical(text: str) -> str:
-    """A text as a table tells it that keeps numbers as numbers; names with zeros in front stay."""
+    """A text as a table with numbers would write it: 7.0 becomes 7; names with zeros in front stay."""
     return as_text(as_number(text)) if is_number_text(text) else text
 
 
@@ -137,12 +137,12 @@ def parsed(texts: pa.Array, kinds: Sequence[pa.DataType]) -> pa.Array | None:
     return None
 
 
-def microseconds_of(array: pa.Array, told: str, where: Where) -> np.ndarray:
+def microseconds_of(array: pa.Array, title: str, where: Where) -> np.ndarray:
     """A block of dates in microseconds since 1970, int64 [rows], 0 where one is missing.
 
     Args:
         array: timestamps in any unit and zone, or days.
-        told: what messages call the column.
+        title: what messages call the column.
         where: gives what messages call a row.
 
     Raises:
@@ -164,7 +164,7 @@ def microseconds_of(array: pa.Array, told: str, where: Where) -> np.ndarray:
         row = int(wrong.argmax())
         end = f"before {FIRST_YEAR}" if found[row] < first else f"after {LAST_YEAR}"
         raise InputError(
-            f"{told} at {where(row)} is {_shown(array[row])}, {end}, as a missing date is written in some exports; "
+            f"{title} at {where(row)} is {_shown(array[row])}, {end}, as a missing date is written in some exports; "
             "correct or drop the row, or give times as numbers"
         )
     per_day = _DAY * _TICKS["us"]
@@ -182,12 +182,12 @@ def _shown(date: pa.Scalar) -> str:
 _ROWS = 1 << 16  # rows of numbers and names read in one go
 
 
-def numbers(array: pa.Array, told: str, start: int = 0, place: Callable[[int], str] = position) -> np.ndarray:
+def numbers(array: pa.Array, title: str, start: int = 0, place: Callable[[int], str] = position) -> np.ndarray:
     """A column of numbers, or of lists of equal lengths of them, [rows, …].
 
     Args:
         array: the column.
-        told: what messages call it.
+        title: what messages call it.
         start: the number of its first row in the table.
         place: what messages call a row.
 
@@ -196,7 +196,7 @@ def numbers(array: pa.Array, told: str, start: int = 0, place: Callable[[int], s
     """
     shape = [len(array)]
     while is_list(array.type):
-        refuse_missing(array, told, start, math.prod(shape[1:]), place)
+        refuse_missing(array, title, start, math.prod(shape[1:]), place)
         if pa.types.is_fixed_size_list(array.type):
             size = array.type.list_size
         else:
@@ -206,35 +206,35 @@ def numbers(array: pa.Array, told: str, start: int = 0, place: Callable[[int], s
                 odd = int((lengths != size).argmax())
                 row = start + odd // max(math.prod(shape[1:]), 1)
                 raise InputError(
-                    f"{told} at {place(row)} has {int(lengths[odd])} values, those before it have {size}; "
+                    f"{title} at {place(row)} has {int(lengths[odd])} values, those before it have {size}; "
                     "pad or cut them to one length"
                 )
         if size == 0 and len(array):
-            raise InputError(f"{told} at {place(start)} is an empty list; give numbers, or drop the column")
+            raise InputError(f"{title} at {place(start)} is an empty list; give numbers, or drop the column")
         shape.append(size)
         array = plain(array.flatten())
-    refuse_missing(array, told, start, math.prod(shape[1:]), place)
+    refuse_missing(array, title, start, math.prod(shape[1:]), place)
     if not is_number(array.type):
-        raise InputError(f"{told} must be numbers or lists of them, got {array.type}; {remedy_of(array.type)}")
+        raise InputError(f"{title} must be numbers or lists of them, got {array.type}; {remedy_of(array.type)}")
     rows = array.to_numpy(zero_copy_only=False)
     return (rows.astype(np.float32) if rows.dtype == np.float16 else rows).reshape(shape)
 
 
 def refuse_missing(
-    array: pa.Array, told: str, start: int, each: int = 1, place: Callable[[int], str] = position
+    array: pa.Array, title: str, start: int, each: int = 1, place: Callable[[int], str] = position
 ) -> None:
     """Refuse a column with a null.
 
     Args:
         array: its values.
-        told: what messages call it.
+        title: what messages call it.
         start: the number of the first row in the table.
         each: how many values a row has.
         place: what messages call a row.
     """
     if array.null_count:
         row = start + int(array.is_null().to_numpy(zero_copy_only=False).argmax()) // max(each, 1)
-        raise InputError(f"{told} is missing (null) at {place(row)}; fill it in or drop the row")
+        raise InputError(f"{title} is missing (null) at {place(row)}; fill it in or drop the row")
 
 
 def refuse_stray_text(source: Records, role: str, column: str, *, names: bool = False) -> None:
@@ -274,10 +274,10 @@ def refuse_stray_text(source: Records, role: str, column: str, *, names: bool = 
     commas &= odd > 0
     if not cell or not (commas or usual) or (names and whole and not commas and not missing):
         return
-    told = f"{source.told}: {role}={column!r} is {cell!r} at {source.place(_first_row(source, column, cell))}"
+    found = f"{source.told}: {role}={column!r} is {cell!r} at {source.place(_first_row(source, column, cell))}"
     if commas:
-        raise InputError(f"{told}, a number with a comma; write numbers with a point and without commas")
-    raise InputError(f"{told}, but a number in {usual:,} rows; correct it or drop the row")
+        raise InputError(f"{found}, a number with a comma; write numbers with a point and without commas")
+    raise InputError(f"{found}, but a number in {usual:,} rows; correct it or drop the row")
 
 
 def _first_row(source: Records, column: str, text: str) -> int:
@@ -304,19 +304,19 @@ def labels_of(source: Records, column: str, *, declared: bool) -> np.ndarray:
     """
     if is_text(source.kind(column)) and not declared:
         refuse_stray_text(source, "label", column, names=True)
-    told, blocks, start = f"{source.told}: the label {column!r}", [], 0
+    title, blocks, start = f"{source.told}: the label {column!r}", [], 0
     for block in source.blocks([column], _ROWS):
         array = block[column]
         if pa.types.is_boolean(array.type):  # the classes that a text file of the same table has
             array = flags_as_texts(array)
         if is_text(array.type):
-            refuse_missing(array, told, start, place=source.place)
+            refuse_missing(array, title, start, place=source.place)
             blocks.append(np.asarray(array.to_pylist(), str))
         else:
-            blocks.append(numbers(array, told, start, source.place))
+            blocks.append(numbers(array, title, start, source.place))
             if blocks[0].shape[1:] != blocks[-1].shape[1:]:
                 before, here = (math.prod(one.shape[1:]) for one in (blocks[0], blocks[-1]))
-                raise InputError(f"{told} at {source.place(start)} has {here} values, those before it have {before}")
+                raise InputError(f"{title} at {source.place(start)} has {here} values, those before it have {before}")
         start += len(array)
     return np.concatenate(blocks)
 
@@ -327,29 +327,27 @@ def users_of(source: Records, column: str) -> tuple[list[str], np.ndarray]:
     Raises:
         InputError: a row has no user, or they are neither whole numbers nor text.
     """
-    told, start, codes = f"{source.told}: the user {column!r}", 0, []
+    title, start, codes = f"{source.told}: the user {column!r}", 0, []
     found: dict[str | int, int] = {}
     for array in source.names_of(column, _ROWS):
         names, rows = names_in(
-            array, told, lambda row, first=start: source.place(first + row), kind=source.kind(column)
+            array, title, lambda row, first=start: source.place(first + row), kind=source.kind(column)
         )
-        own = [found.setdefault(name, len(found)) for name in names]
-        codes.append(np.array(own, np.int64)[rows])
+        numbered = [found.setdefault(name, len(found)) for name in names]
+        codes.append(np.array(numbered, np.int64)[rows])
         start += len(array)
     if source.texts is not None and all(_is_whole(str(name)) for name in found):
         found = {int(name): number for name, number in found.items()}
-    people = source.classes.get(column)
-    if people is not None and all(isinstance(one, int) for one in found):
-        if wrong := [one for one in found if not 0 <= int(one) < len(people)]:
-            raise InputError(
-                f"{told} has the number {wrong[0]}, but {len(people)} names are kept beside it; correct it"
-            )
-        told_by: list[str | int] = [people[int(one)] for one in found]
+    listed = source.classes.get(column)
+    if listed is not None and all(isinstance(one, int) for one in found):
+        if wrong := [one for one in found if not 0 <= int(one) < len(listed)]:
+            raise InputError(f"{title} has the number {wrong[0]}, but the table lists {len(listed)} names; correct it")
+        named: list[str | int] = [listed[int(one)] for one in found]
     else:
-        told_by = list(found)
-    held = sorted(set(told_by))  # type: ignore[type-var]  # of one column: all are numbers, or all are texts
+        named = list(found)
+    held = sorted(set(named))  # type: ignore[type-var]  # of one column: all are numbers, or all are texts
     number = {name: i for i, name in enumerate(held)}
-    return list(map(str, held)), np.array([number[name] for name in told_by])[np.concatenate(codes)]
+    return list(map(str, held)), np.array([number[name] for name in named])[np.concatenate(codes)]
 
 
 def _is_whole(name: str) -> bool:
@@ -382,7 +380,7 @@ class Codes:
 
         Args:
             array: texts or whole numbers.
-            where: tells of a row.
+            where: describes a row.
 
         Raises:
             InputError: a name is missing, or they are neither.
@@ -478,20 +476,20 @@ class Texts:
 
     Args:
         tokenize: the rule; it must look at each text by itself.
-        told: what messages call the column.
+        title: what messages call the column.
         place: what messages call a row.
 
     Raises:
         InputError: `tokenize` is no such thing.
     """
 
-    def __init__(self, tokenize: Tokenize, told: str, place: Callable[[int], str] = position) -> None:
+    def __init__(self, tokenize: Tokenize, title: str, place: Callable[[int], str] = position) -> None:
         self._rule = tokenize.ids if isinstance(tokenize, Tokenizer) else tokenize
         if not callable(self._rule):
             raise InputError(
                 f"tokenize must be a data.Tokenizer or a function from texts to ids, got {type(tokenize).__name__}"
             )
-        self._told, self._place = told, place
+        self._title, self._place = title, place
 
     def ids(self, array: pa.Array, start: int) -> np.ndarray:
         """The ids of some rows, integers [rows, length].
@@ -503,17 +501,17 @@ class Texts:
         Raises:
             InputError: a text is missing, or the rule gave no ids, or not equally many for each.
         """
-        refuse_missing(array, self._told, start, place=self._place)
+        refuse_missing(array, self._title, start, place=self._place)
         given = self._rule(array.to_pylist())
         if len(given) != len(array):
             raise InputError(
-                f"{self._told}: tokenize gave {len(given)} lists of ids for {len(array)} texts; give one a text "
+                f"{self._title}: tokenize gave {len(given)} lists of ids for {len(array)} texts; give one a text "
                 "(of a Hugging Face tokenizer's answer, its 'input_ids')"
             )
         self._refuse_ragged(given, start)
         ids = np.asarray(given)
         if ids.ndim != 2 or ids.dtype.kind not in "iu":
-            raise InputError(f"{self._told}: tokenize must give whole numbers [texts, length], got {_kind(ids)}")
+            raise InputError(f"{self._title}: tokenize must give whole numbers [texts, length], got {_kind(ids)}")
         return ids.astype(np.int64, copy=False)
 
     def _refuse_ragged(self, given: Any, start: int) -> None:
@@ -521,7 +519,7 @@ class Texts:
         odd = next((i for i, length in enumerate(lengths) if length != lengths[0]), None)
         if odd is not None:
             raise InputError(
-                f"{self._told}: tokenize gave {lengths[0]} ids at {self._place(start)} and {lengths[odd]} at "
+                f"{self._title}: tokenize gave {lengths[0]} ids at {self._place(start)} and {lengths[odd]} at "
                 f"{self._place(start + odd)}; {PAD}"
             )
 

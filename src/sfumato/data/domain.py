@@ -101,9 +101,9 @@ def renumbered(
     numbers = np.where(numbers < wanted, numbers, -1)
     if (wrong := present & (numbers < 0)).any():
         lost = int(wrong.argmax())
-        told = lost if names is None else repr(names[lost])
+        shown = lost if names is None else repr(names[lost])
         raise InputError(
-            f"a record has the class {told}, which is none of the {wanted:,} that are declared; declare it, or leave "
+            f"a record has the class {shown}, which is none of the {wanted:,} that are declared; declare it, or leave "
             "such records out"
         )
     return numbers, wanted, given

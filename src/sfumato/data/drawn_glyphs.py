@@ -15,7 +15,7 @@ UserDataset(3 users, 6 examples of (28, 28, 1) uint8, 3 classes)
 
 The shapes behind the embedded data set: characters of the DejaVu fonts that matplotlib installs.
 
-An identity is a character. Left out are characters that a person could not tell apart once a glyph is moved,
+An identity is a character. Left out are characters that a person could not distinguish once a glyph is moved,
 scaled and blurred: blank ones, ones that look like another character (Latin A, Greek Α and Cyrillic А are one
 shape), and those that differ from another only by place or size (Braille, box drawing).
 
@@ -51,7 +51,7 @@ from sfumato.data.users import UserDataset
 
 # The shapes behind the embedded data set: characters of the DejaVu fonts that matplotlib installs.
 #
-# An identity is a character. Left out are characters that a person could not tell apart once a glyph is moved,
+# An identity is a character. Left out are characters that a person could not distinguish once a glyph is moved,
 # scaled and blurred: blank ones, ones that look like another character (Latin A, Greek Α and Cyrillic А are one
 # shape), and those that differ from another only by place or size (Braille, box drawing).
 #
@@ -172,7 +172,7 @@ def faces() -> Faces:
 
 @cache
 def identities() -> tuple[int, ...]:
-    """Code points of all identities in ascending order: no two look alike in the reference face."""
+    """Code points of all identities in ascending order: no two are similar in the reference face."""
     fonts = faces()
     codes, rows = [], []
     for code in fonts.coverage:
@@ -191,8 +191,8 @@ def identities() -> tuple[int, ...]:
     for start in range(0, len(codes), _ROWS):
         part = slice(start, start + _ROWS)
         dots = (pictures[part] @ pictures[: start + _ROWS].T).astype(np.float64)
-        alike = dots * dots > _LOOKALIKE**2 * norms[part, None] * norms[: start + _ROWS]
-        for i, row in enumerate(alike):
+        similar = dots * dots > _LOOKALIKE**2 * norms[part, None] * norms[: start + _ROWS]
+        for i, row in enumerate(similar):
             kept[start + i] = not (row[: start + i] & kept[: start + i]).any()
     return tuple(code for code, keep in zip(codes, kept, strict=True) if keep)
 

@@ -185,9 +185,9 @@ class ExampleDataset:
         shapes = " + ".join(
             f"{name}{tuple(rows.shape[1:])} {rows.dtype}" for name, rows in zip(names, self.inputs, strict=True)
         )
-        return f"ExampleDataset({len(self):,} examples of {shapes}, {self._told_targets()})"
+        return f"ExampleDataset({len(self):,} examples of {shapes}, {self._describe_targets()})"
 
-    def _told_targets(self) -> str:
+    def _describe_targets(self) -> str:
         """The targets in a few words."""
         if self.targets is None:
             return "no targets"
@@ -323,7 +323,7 @@ class ExampleDataset:
 
 
 def read_only(rows: Any) -> Any:
-    """The same rows where nobody can change the data by accident."""
+    """The same rows as a view that refuses to be written to."""
     if isinstance(rows, np.ndarray) and rows.flags.writeable:
         rows = rows.view()
         rows.flags.writeable = False

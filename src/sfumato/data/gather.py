@@ -41,7 +41,7 @@ from sfumato._types import Assumption, stated_to_json
 from sfumato.data.columns import Texts, Tokenize, assumptions, labels_of, numbers, refuse_stray_text, users_of
 from sfumato.data.domain import NAMES
 from sfumato.data.examples import ExampleDataset, TakenRows, examples_from_arrays
-from sfumato.data.inputs import as_singles, checked_inputs
+from sfumato.data.inputs import checked_inputs, to_float32
 from sfumato.data.mapped import Chosen, Strings
 from sfumato.data.picture_paths import (
     cells_of,
@@ -152,8 +152,8 @@ class _Numbers:
         self._records, self._names = records, names
 
     def rows(self, block: dict[str, pa.Array], start: int, digest: Any, *, wanted: bool) -> tuple[np.ndarray, Any]:
-        told, place = self._records.told, self._records.place
-        read = [numbers(block[name], f"{told}: {name}", start, place) for name in self._names]
+        title, place = self._records.told, self._records.place
+        read = [numbers(block[name], f"{title}: {name}", start, place) for name in self._names]
         return _hashed(checked_inputs(np.stack(read, 1) if read[0].ndim == 1 else read[0]), digest)
 
 
@@ -264,22 +264,22 @@ class _Memory:
     done, digest = 0, None
 
     def __init__(self, first: Sequence[np.ndarray], places: np.ndarray) -> None:
-        self._places, self._kept, self._at = places, np.ones(len(places), bool), 0
+        self._places, self._readable, self._at = places, np.ones(len(places), bool), 0
         self._arrays = [np.empty((len(places), *row.shape[1:]), row.dtype) for row in first]
 
     def add(self, kept: np.ndarray, rows: Sequence[np.ndarray]) -> None:
         here = slice(self._at, self._at + len(kept))
         for array, block in zip(self._arrays, rows, strict=True):
             array[self._places[here][kept]] = block
-        self._kept[here], self._at = kept, here.stop
+        self._readable[here], self._at = kept, here.stop
 
     def finish(self) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
         """Which rows are kept, in their order, and these where they go."""
-        if self._kept.all():
-            return self._kept, tuple(self._arrays)
-        there = np.zeros(len(self._kept), bool)
-        there[self._places] = self._kept
-        return self._kept, tuple(_closed_up(array, np.flatnonzero(there)) for array in self._arrays)
+        if self._readable.all():
+            return self._readable, tuple(self._arrays)
+        there = np.zeros(len(self._readable), bool)
+        there[self._places] = self._readable
+        return self._readable, tuple(_closed_up(array, np.flatnonzero(there)) for array in self._arrays)
 
     def passed(self, done: int) -> None:
         """Nothing: no earlier run has rows."""
@@ -453,7 +453,7 @@ class _Target:
     def __init__(self, how: Reading, looks: str) -> None:
         self._cache = how.cache if how.store is None else None
         self._path = how.store if self._cache is None else self._cache.place(*filter(None, [looks]))
-        self._alone, self._begun = contextlib.ExitStack(), False
+        self._alone, self._started = contextlib.ExitStack(), False
 
     def begin(self, size: int) -> tuple[Path, bool]:
         """The folder, which no other process writes from now on, and whether it is for its owner only.
@@ -466,7 +466,7 @@ class _Target:
             _Ready: it is there.
         """
         assert self._path is not None
-        self._begun = True
+        self._started = True
         if self._cache is not None and self._alone.enter_context(self._cache.building(self._path)):
             raise _Ready
         free = shutil.disk_usage(self._path.parent).free if self._cache is not None else math.inf
@@ -485,7 +485,7 @@ class _Target:
         with self._alone, contextlib.suppress(_Ready):
             if not self._path.exists():
                 dataset = read()
-                if not self._begun:
+                if not self._started:
                     return dataset
         return with_copy(reopen(self._path), self._path)
 
@@ -507,14 +507,14 @@ class Gathered:
     """What was read.
 
     Attributes:
-        arrays: one an input, [kept rows, …], in the records' order; none where they went straight into a store.
-        kept: bool [rows], in the records' order; False where a picture was left out.
+        arrays: one an input, [readable rows, …], in the records' order; none where they went straight into a store.
+        readable: bool [rows], in the records' order; False where a picture was left out.
         pictures: what decoded those of the first column that has some, with its counts; None where none has.
         sink: what took the rows.
     """
 
     arrays: tuple[Any, ...]
-    kept: np.ndarray
+    readable: np.ndarray
     pictures: Pictures | None
     sink: Any
 
@@ -551,8 +551,8 @@ def _gather(
             pictures.leave_out(path, reason)
     size = sum(each.nbytes for each in first)
     at_once = max(1, min(_AT_ONCE // max(size, 1), _ROWS))
-    apart = how.store is not None or (how.cache is not None and records.count * size > MEMORY)
-    sink = written(first, stages) if apart else _Memory(first, places)
+    to_disk = how.store is not None or (how.cache is not None and records.count * size > MEMORY)
+    sink = written(first, stages) if to_disk else _Memory(first, places)
     done = 0
     try:
         for cells in records.blocks(names, _ROWS):
@@ -565,7 +565,7 @@ def _gather(
                 at, done = at + step, done + step
                 if wanted:
                     kept = np.logical_and.reduce([one for one, _ in read])
-                    rows = [_kept(each, kept, row) for each, row in zip(read, first, strict=True)]
+                    rows = [_common_rows(each, kept, row) for each, row in zip(read, first, strict=True)]
                     for names_, block_, row in zip(columns, rows, first, strict=True):
                         if block_.shape[1:] != row.shape[1:]:
                             raise InputError(
@@ -591,7 +591,7 @@ def _gather(
             raise
         finally:
             sink.close()
-    return Gathered(arrays=arrays, kept=kept, pictures=pictures, sink=sink)
+    return Gathered(arrays=arrays, readable=kept, pictures=pictures, sink=sink)
 
 
 def _stages(records: Records, columns: Sequence[Sequence[str]], how: Reading) -> list[Any]:
@@ -630,7 +630,7 @@ def _first_row(records: Records, names: list[str], stages: Sequence[Any]) -> lis
     raise InputError(f"{records.told} has no rows whose pictures can all be read")
 
 
-def _kept(read: tuple[np.ndarray, Any], kept: np.ndarray, like: np.ndarray) -> np.ndarray:
+def _common_rows(read: tuple[np.ndarray, Any], kept: np.ndarray, like: np.ndarray) -> np.ndarray:
     """The rows of one input that all inputs have."""
     own, rows = read
     if rows is None:
@@ -797,7 +797,7 @@ def _users(
         lost = read.sink.writer.extra["empty"]
         notes += skip_notes(read.counts.bad_files, read.counts.bad_names or (), *lost) + _converted(read)
         return _sealed(read.sink.writer, classes, notes, said, skipped=bool(read.counts.bad_files))
-    order = order[read.kept[order]]
+    order = order[read.readable[order]]
     held, own = np.unique(owner[order], return_inverse=True)
     lost = [str(users[place]) for place in np.setdiff1d(np.arange(len(users)), held).tolist()]
     if isinstance(read.sink, _Spool):
@@ -855,7 +855,7 @@ def examples_of_records(
     named: bool = False,
     how: Reading,
 ) -> ExampleDataset:
-    """A data set whose every row stands alone; where rows belong to people, use `users_of_records`.
+    """A data set whose every row stands alone; where rows belong to users, use `users_of_records`.
 
     Args:
         records: what is read.
@@ -896,7 +896,7 @@ def examples_of_records(
 
     def read() -> ExampleDataset:
         read = _gather(records, columns, how, order, written)
-        kept = np.flatnonzero(read.kept)
+        kept = np.flatnonzero(read.readable)
         more = skip_notes(read.counts.bad_files, read.counts.bad_names or (), 0, ()) + _converted(read)
         arrays = tuple(map(_shaped, read.arrays))
         dataset = examples_from_arrays(
@@ -941,7 +941,7 @@ def _classes(
         return RowClasses(values=owner, names=names, whole=declared, found=() if declared else (NAMES,))
     values = labels_of(records, label, declared=declared)
     if values.dtype.kind == "f":
-        values = as_singles(values, f"{records.told}: the label {label!r}")
+        values = to_float32(values, f"{records.told}: the label {label!r}")
     if values.dtype.kind in "US" and not declared:
         found, values = np.unique(values, return_inverse=True)
         return RowClasses(values=values, names=Strings.from_list(found.tolist()), found=(NAMES,))
@@ -969,7 +969,7 @@ def _looked(
     records: Records,
     columns: Sequence[Sequence[str]],
     how: Reading,
-    people: tuple[Sequence[str], np.ndarray] | None,
+    users: tuple[Sequence[str], np.ndarray] | None,
 ) -> tuple[list[str], str]:
     """A look at every file that a column names, before the first one is decoded: notes, and a digest of how they look.
 
@@ -987,7 +987,7 @@ def _looked(
             raise InputError(f"{what}; name the one that the paths of pictures start at")
     notes, digests = list[str](), list[str]()
     for names in named:
-        found, digest = look_at_files(records, names[0], skip=how.on_error == "skip", people=people)
+        found, digest = look_at_files(records, names[0], skip=how.on_error == "skip", users=users)
         notes += found
         digests.append(digest)
     return notes, " ".join(digests)

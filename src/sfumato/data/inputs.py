@@ -3,9 +3,9 @@
 >>> checked_inputs(np.zeros((5, 28, 28), np.uint8)).shape    # grey pictures get their channel
 (5, 28, 28, 1)
 
-Numbers that are told of examples, in single precision: the check that every one of them is finite.
+Labels and targets that are numbers, in single precision: the check that every one of them is finite.
 
->>> as_singles(np.array([3.5, 1e40]), "labels")
+>>> to_float32(np.array([3.5, 1e40]), "labels")
 Traceback (most recent call last):
 ...
 sfumato._check.InputError: labels must be finite in single precision, got 1e+40 in example 1; correct or drop it
@@ -20,29 +20,29 @@ from sfumato._check import InputError, first_line
 _BLOCK = 1 << 20  # numbers checked in one go
 
 
-def as_singles(values: np.ndarray, told: str) -> np.ndarray:
+def to_float32(values: np.ndarray, title: str) -> np.ndarray:
     """Numbers [N] or [N, k] as float32; a copy only where they are of another type.
 
     Args:
         values: of any type.
-        told: what messages call them.
+        title: what messages call them.
 
     Raises:
         InputError: one is NaN, or infinite in single precision.
     """
     with np.errstate(over="ignore"):  # what overflows is infinite, and refused
         numbers = values if values.dtype == np.float32 else values.astype(np.float32)
-    refuse_not_finite(numbers, told, values)
+    refuse_not_finite(numbers, title, values)
     return numbers
 
 
-def refuse_not_finite(numbers: np.ndarray, told: str, given: np.ndarray | None = None) -> None:
+def refuse_not_finite(numbers: np.ndarray, title: str, original: np.ndarray | None = None) -> None:
     """Refuse a number that is NaN or infinite.
 
     Args:
         numbers: float32 [N] or [N, k].
-        told: what messages call them.
-        given: what they were before they were made single, for the message.
+        title: what messages call them.
+        original: what they were before they were made single, for the message.
 
     Raises:
         InputError: names the first such example.
@@ -51,9 +51,9 @@ def refuse_not_finite(numbers: np.ndarray, told: str, given: np.ndarray | None =
         wrong = ~np.isfinite(numbers[start : start + _BLOCK].reshape(len(numbers[start : start + _BLOCK]), -1))
         if wrong.any():
             row = start + int(wrong.any(axis=1).argmax())
-            found = np.atleast_1d((numbers if given is None else given)[row])[wrong[row - start].argmax()]
+            found = np.atleast_1d((numbers if original is None else original)[row])[wrong[row - start].argmax()]
             raise InputError(
-                f"{told} must be finite in single precision, got {found} in example {row}; correct or drop it"
+                f"{title} must be finite in single precision, got {found} in example {row}; correct or drop it"
             )
 
 
@@ -91,14 +91,14 @@ def checked_inputs(inputs: np.ndarray) -> np.ndarray:
     return inputs
 
 
-def as_array(given: Any, name: str) -> np.ndarray:
-    """What was given as one array; a memory-mapped one stays where it is.
+def as_array(values: Any, name: str) -> np.ndarray:
+    """Values as one array; a memory-mapped one stays where it is.
 
     Raises:
         InputError: its rows have different lengths.
     """
     try:
-        return np.asanyarray(given)
+        return np.asanyarray(values)
     except ValueError as error:
         raise InputError(
             f"{name} cannot be put into one array ({first_line(error)}); bring all rows to one length, by padding for "

@@ -10,7 +10,7 @@ Targets from arrays: classes, or numbers, and whether classes were found in the 
 | given                       | becomes                     | is                                    |
 | --------------------------- | --------------------------- | ------------------------------------- |
 | text [N]                    | int64 [N], num_classes      | classes                               |
-| whole numbers [N]           | int64 [N], num_classes      | classes, unless told otherwise        |
+| whole numbers [N]           | int64 [N], num_classes      | classes, unless stated otherwise      |
 | whole numbers [N, k]        | int64 [N, k]                | several answers, counts               |
 | floats [N] or [N, k]        | float32, the same shape     | numbers                               |
 | None                        | None                        | nothing: the loss reads outputs alone |
@@ -30,7 +30,7 @@ import numpy as np
 
 from sfumato._check import InputError, whole
 from sfumato.data.domain import COUNT, NAMES
-from sfumato.data.inputs import as_singles
+from sfumato.data.inputs import to_float32
 from sfumato.data.mapped import Strings
 from sfumato.data.safeguards import Where, name_notes
 
@@ -81,7 +81,7 @@ class LabelCodes:
 
         Args:
             labels: as text.
-            where: tells of a row, for a message.
+            where: describes a row, for a message.
 
         Raises:
             InputError: a label is none of the declared values, or is empty.
@@ -169,7 +169,7 @@ def checked_targets(
         )
     if values.dtype.kind != "f":
         return Targets(values=values if values.dtype == np.int64 else values.astype(np.int64))
-    return Targets(values=as_singles(values, "targets"))
+    return Targets(values=to_float32(values, "targets"))
 
 
 def _classes(labels: np.ndarray, num_classes: int | None, label_names: Sequence[str] | None) -> Targets:

@@ -74,7 +74,7 @@ class Strings(Sequence[str]):
         return len(self._offsets) - 1
 
     def __repr__(self) -> str:
-        return _begun(self)
+        return _abridged(self)
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -132,7 +132,7 @@ class Chosen(Sequence[str]):
         return len(self._places)
 
     def __repr__(self) -> str:
-        return _begun(self)
+        return _abridged(self)
 
     @overload
     def __getitem__(self, index: int) -> str: ...
@@ -144,7 +144,7 @@ class Chosen(Sequence[str]):
         return self._items[int(self._places[index])]
 
 
-def _begun(strings: Sequence[str]) -> str:
+def _abridged(strings: Sequence[str]) -> str:
     """A few of them as a list is printed: a million names would fill a terminal."""
     shown = [repr(strings[place]) for place in range(min(len(strings), _SHOWN))]
     more = len(strings) - len(shown)
@@ -205,7 +205,7 @@ class ChunkedRows:
     def _gathered(self, rows: np.ndarray) -> np.ndarray:
         behind = rows.astype(np.uint64, copy=False) >= self._held  # a negative position is behind everything
         if behind.all():
-            return self._unpacked(self._packed_rest[rows - self._held])
+            return self._restored(self._packed_rest[rows - self._held])
         some = behind.any()
         before = np.where(behind, 0, rows) if some else rows
         chunks = before >> self._bits
@@ -215,9 +215,9 @@ class ChunkedRows:
             found = self._packed[chunks, before & (self._step - 1)]
         if some:  # few: one copy of most, and these written over what stands in their place
             found[behind] = self._packed_rest[rows[behind] - self._held]
-        return self._unpacked(found)
+        return self._restored(found)
 
-    def _unpacked(self, rows: np.ndarray) -> np.ndarray:
+    def _restored(self, rows: np.ndarray) -> np.ndarray:
         return rows.view(self.dtype).reshape(len(rows), *self.shape[1:])
 
 

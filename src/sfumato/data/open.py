@@ -235,7 +235,7 @@ def open_users(
     Raises:
         InputError: there is nothing at `source`, it is of no known kind, or its reader refuses it.
     """
-    given = _given(options)
+    given = _requested(options)
     place, reader = _chosen(source, given, USERS, USERS_UNDERSTOOD)
     if store is not None and reader.name == "a packed store":
         raise InputError(f"{source} is a packed store already: give it as it is")
@@ -268,7 +268,7 @@ def open_examples(
         InputError: there is nothing at `source`, it is of no known kind, or its reader refuses it.
     """
     one_of(("train", "test"), part=part)
-    given = _given(options)
+    given = _requested(options)
     if "schema" in given and {"input", "label", "folder"} & given.keys():
         raise InputError(f"give a schema for {source}, or input and label, not both")
     place, reader = _chosen(source, given, EXAMPLES, EXAMPLES_UNDERSTOOD, always={"num_classes", "label_names"})
@@ -279,7 +279,7 @@ def open_examples(
     )
 
 
-def _given(options: Mapping[str, Any]) -> dict[str, Any]:
+def _requested(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options that ask for something."""
     unusual = object()
     for name in options:
@@ -298,18 +298,18 @@ def _chosen(
     """The source, as a path where it is one, and what reads it; raises InputError for an option that is not read."""
     place = Path(source) if isinstance(source, str | Path) else source
     reader = next((each for each in readers if each.recognises(place, given)), None)
-    told = source if isinstance(source, str | Path) else "the table"
+    title = source if isinstance(source, str | Path) else "the table"
     if reader is None:
         if isinstance(place, Path) and not place.exists():
             raise InputError(f"there is nothing at {source}; give {understood}")
         if isinstance(place, Path) and any(each.name == "a table" for each in readers):
             _refuse_unnamed(place, readers, given)
-        raise InputError(f"{told} is none of: {understood}")
+        raise InputError(f"{title} is none of: {understood}")
     for name, value in given.items():
         if name not in reader.options and name not in always:
             usual = " and ".join(dict.fromkeys(each.name for each in readers if name in each.options))
             raise InputError(
-                f"{name}={_shown(value)} is for {_FOR.get(name, usual)}, {told} is {reader.name}; leave it out"
+                f"{name}={_shown(value)} is for {_FOR.get(name, usual)}, {title} is {reader.name}; leave it out"
             )
     return place, reader
 

@@ -157,18 +157,18 @@ def names_addresses(records: Records, column: str) -> bool:
     return is_text(records.kind(column)) and bool(_ADDRESS.match(_first_path(records, column) or ""))
 
 
-def refuse_folder(folder: Path | str | None, told: object) -> None:
+def refuse_folder(folder: Path | str | None, title: object) -> None:
     """Refuse a folder of pictures where none is named.
 
     Raises:
         InputError: there is one.
     """
     if folder is not None:
-        raise InputError(f"folder={str(folder)!r} is for paths of pictures in a table, {told} has none; leave it out")
+        raise InputError(f"folder={str(folder)!r} is for paths of pictures in a table, {title} has none; leave it out")
 
 
 def look_at_files(
-    records: Records, column: str, *, skip: bool, people: tuple[Sequence[str], np.ndarray] | None
+    records: Records, column: str, *, skip: bool, users: tuple[Sequence[str], np.ndarray] | None
 ) -> tuple[list[str], str]:
     """Look for every file that a column names, before the first one is decoded.
 
@@ -176,7 +176,7 @@ def look_at_files(
         records: the table.
         column: of paths.
         skip: pass over cells that name no file.
-        people: the users, and which of them each row belongs to; None where rows stand alone.
+        users: their names, and which of them each row belongs to; None where rows stand alone.
 
     Returns:
         lines about files that are there again, and a digest of how all of them look.
@@ -185,9 +185,9 @@ def look_at_files(
         InputError: a cell names no file, unless these are skipped; or rows of two users name one: to leave that one out
             would make what is known of a user depend on another one.
     """
-    told = f"{records.told}: {column}"
+    title = f"{records.told}: {column}"
     files, rows = Files(), list[int]()
-    owners = None if people is None else people[1]
+    owners = None if users is None else users[1]
     for row, (content, path) in _cells(records, column):
         if content is not None:
             continue
@@ -198,17 +198,17 @@ def look_at_files(
             rows.append(row)
         except BadImage as error:
             if not skip:
-                raise InputError(_no_file(records, told, row, path, str(error))) from None
+                raise InputError(_no_file(records, title, row, path, str(error))) from None
     repeats = files.repeats()
     if repeats is None:
         return [], files.digest
-    if repeats.shared is not None and people is not None:
-        users, owner = people
+    if repeats.shared is not None and users is not None:
+        names, owner = users
         pair = [rows[place] for place in repeats.shared]
-        _refuse_shared(records, told, column, pair, [str(users[owner[row]]) for row in pair])
+        _refuse_shared(records, title, column, pair, [str(names[owner[row]]) for row in pair])
     one, other = (records.place(rows[place]) for place in repeats.example)
     what = "file" if records.files else "row"
-    return [repeat_note(repeats.count, one, other, of_users=people is not None, what=what)], files.digest
+    return [repeat_note(repeats.count, one, other, of_users=users is not None, what=what)], files.digest
 
 
 def _first_path(records: Records, column: str) -> str | None:
@@ -239,9 +239,9 @@ def _cells(records: Records, column: str) -> Iterator[tuple[int, tuple[bytes | N
             row += 1
 
 
-def _no_file(records: Records, told: str, row: int, path: str | None, reason: str) -> str:
+def _no_file(records: Records, title: str, row: int, path: str | None, reason: str) -> str:
     """The line for a cell that names no file; where none of that name is there, it may be the folder that is wrong."""
-    place = f"{told} at {records.place(row)}"
+    place = f"{title} at {records.place(row)}"
     if records.files:
         return refusal(records.pictures / str(path), reason)
     if path is None or not path.strip():
@@ -254,7 +254,7 @@ def _no_file(records: Records, told: str, row: int, path: str | None, reason: st
     return f"{line}; where the pictures lie elsewhere, name their folder: --folder FOLDER or folder="
 
 
-def _refuse_shared(records: Records, told: str, column: str, pair: Sequence[int], users: Sequence[str]) -> None:
+def _refuse_shared(records: Records, title: str, column: str, pair: Sequence[int], users: Sequence[str]) -> None:
     """Refuse a file that two users' rows name."""
     wanted = set(pair)
     paths = {row: path for row, (_, path) in _cells(records, column) if row in wanted}
@@ -266,4 +266,4 @@ def _refuse_shared(records: Records, told: str, column: str, pair: Sequence[int]
         f"{records.place(row)} ({shown(records.pictures, str(paths[row]))}, user {user!r})"
         for row, user in zip(pair, users, strict=True)
     )
-    refuse_shared(one, f"{told} at {other}")
+    refuse_shared(one, f"{title} at {other}")

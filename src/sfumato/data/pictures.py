@@ -134,7 +134,7 @@ def user_folder(root: Path, user: str) -> UserFolder:
         loose = next(path for kind, path in files if kind is None)
         inside = next(path for kind, path in files if kind is not None)
         raise InputError(
-            f"{root / user} has pictures both beside and in class folders ({loose}, {inside}); use {LAYOUTS}"
+            f"{root / user} has pictures both next to class folders and in them ({loose}, {inside}); use {LAYOUTS}"
         )
     return UserFolder(
         name=user,

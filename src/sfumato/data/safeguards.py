@@ -57,7 +57,7 @@ from sfumato._check import InputError
 from sfumato.data.mapped import Strings
 
 Where = Callable[[int], str]
-"""Tells of a row, for a message."""
+"""Describes a row, for a message."""
 
 MISSING = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"})
 """What a missing value looks like in a file of text."""
@@ -66,11 +66,11 @@ MISSING = frozenset({"", "?", "NA", "N/A", "NaN", "nan", "null", "NULL", "None"}
 _MOST = 10_000  # values that are looked at
 
 
-def odd_values(told: str, values: Sequence[str]) -> list[str]:
-    """Lines for people that count such values, at most two; none where there are none.
+def odd_values(title: str, values: Sequence[str]) -> list[str]:
+    """Lines for readers that count such values, at most two; none where there are none.
 
     Args:
-        told: what the lines call them.
+        title: what the lines call them.
         values: each once; more than 10,000 are names rather than answers, and are not looked at.
     """
     if len(values) > _MOST:
@@ -84,13 +84,13 @@ def odd_values(told: str, values: Sequence[str]) -> list[str]:
     if several:
         one, other = map(ascii, several[0][:2])
         lines.append(
-            f"{told}: {sum(map(len, several)):,} of {len(values):,} values differ from another one only in case, "
+            f"{title}: {sum(map(len, several)):,} of {len(values):,} values differ from another one only in case, "
             f"blanks or Unicode form, {one} and {other} for example: each counts as a value of its own; where they are "
             "one, write them in one way"
         )
     if missing := [value for value in values if value.strip() in MISSING]:
         lines.append(
-            f"{told}: {missing[0]!r} looks like a missing value and counts as a value; where it is missing, drop its "
+            f"{title}: {missing[0]!r} looks like a missing value and counts as a value; where it is missing, drop its "
             "rows"
         )
     return lines
@@ -163,7 +163,7 @@ def refuse_twice(names: Iterable[str], kind: str = "user", at: Where | None = No
     Args:
         names: in their order.
         kind: what they are of.
-        at: tells where one stands, by its position.
+        at: describes where one stands, by its position.
 
     Raises:
         InputError: names the first.
@@ -210,35 +210,35 @@ def refuse_undecodable_name(name: str, kind: str = "user", where: str = "") -> N
         )
 
 
-def missing_name(told: str, where: str) -> InputError:
+def missing_name(title: str, where: str) -> InputError:
     """The refusal of a row that names no one.
 
     Args:
-        told: the column, as "the user 'who'".
+        title: the column, as "the user 'who'".
         where: the row.
     """
-    return InputError(f"{told} is missing (null, NaN, empty or blank) at {where}; fill it in or drop the row")
+    return InputError(f"{title} is missing (null, NaN, empty or blank) at {where}; fill it in or drop the row")
 
 
-def refuse_blank(name: str, told: str, where: str) -> None:
+def refuse_blank(name: str, title: str, where: str) -> None:
     """Refuse a name that is empty or blank.
 
     Raises:
         InputError: it is; see `missing_name`.
     """
     if not name.strip():
-        raise missing_name(told, where)
+        raise missing_name(title, where)
 
 
 def names_in(
-    column: pa.Array, told: str, where: Where, *, kind: pa.DataType | None = None
+    column: pa.Array, title: str, where: Where, *, kind: pa.DataType | None = None
 ) -> tuple[list[str | int], np.ndarray]:
     """The distinct names in a block of a column, and which of them each row has.
 
     Args:
         column: texts or whole numbers, of a type that `plain` gives.
-        told: what messages call the column.
-        where: tells of a row.
+        title: what messages call the column.
+        where: describes a row.
         kind: the type that it has in the table, for messages; None for that of `column`.
 
     Returns:
@@ -249,29 +249,29 @@ def names_in(
     """
     absent = column.is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
     if absent.any():
-        raise missing_name(told, where(int(absent.argmax())))
+        raise missing_name(title, where(int(absent.argmax())))
     kind, text = kind or column.type, pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
     if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        raise InputError(f"{told} has bytes ({kind}), which are no text in UTF-8; write it as text in UTF-8")
+        raise InputError(f"{title} has bytes ({kind}), which are no text in UTF-8; write it as text in UTF-8")
     if len(column) and not (text or pa.types.is_integer(column.type)):
-        raise InputError(f"{told} must be whole numbers or text, got {kind}; cast it to text")
+        raise InputError(f"{title} must be whole numbers or text, got {kind}; cast it to text")
     coded = column.dictionary_encode()
     rows = coded.indices.to_numpy(zero_copy_only=False).astype(np.int64)
     names = coded.dictionary.to_pylist()
     blank = [place for place, name in enumerate(names) if text and not name.strip()]
     if blank:
-        raise missing_name(told, where(int((rows == blank[0]).argmax())))
+        raise missing_name(title, where(int((rows == blank[0]).argmax())))
     return names, rows
 
 
 def key_twice(error: Exception) -> str:
-    """What is wrong with JSON in one line, in the same words whoever parsed it.
+    """What is wrong with JSON in one line, in the same words for every parser.
 
     The row that Arrow names is left out, as it counts from the block that it was reading.
     """
-    said = " ".join(str(error).split())
-    found = _KEY_TWICE.search(said)
-    return f"{found[1].replace('/', '.')!r} is there twice in an object" if found else said
+    message = " ".join(str(error).split())
+    found = _KEY_TWICE.search(message)
+    return f"{found[1].replace('/', '.')!r} is there twice in an object" if found else message
 
 
 class Files:

@@ -14,9 +14,9 @@ Each column is one of
 What is predicted is one label, or one or more targets, or one or more counts. Targets are not scaled: divide them by a
 public number beforehand where they are far from 1, since gradients are clipped.
 
-`log` scales log(1 + x − low). `fill` is the public value of a missing number; the column then has a second one beside
-it, 1 where the value is missing and else −1. Bounds, values, buckets and fills must come from public knowledge, never
-from a look at the table: minima, maxima, means and frequencies of private records are not public.
+`log` scales log(1 + x − low). `fill` is the public value of a missing number; the column then gets an
+indicator, 1 where the value is missing and else −1. Bounds, values, buckets and fills must come from public knowledge,
+never from a look at the table: minima, maxima, means and frequencies of private records are not public.
 
 >>> age = column("age", {"kind": "numeric", "low": 20, "high": 60})
 >>> age.numbers(["20", "50", "99"], str)[:, 0].tolist()
@@ -84,7 +84,7 @@ class NumericColumn:
 
         Args:
             values: as text.
-            where: tells of a row, for a message.
+            where: describes a row, for a message.
             repairs: counts what is filled and clipped.
 
         Raises:
@@ -199,7 +199,7 @@ class TargetColumn:
 
         Args:
             values: as text.
-            where: tells of a row, for a message.
+            where: describes a row, for a message.
 
         Raises:
             InputError: a value is missing, no number, or not finite in single precision; or no whole number >= 0.

@@ -26,7 +26,7 @@ Splitting a data set into train, validation and test so that test identities wer
 - `split_groups`: whole groups of classes (Omniglot's alphabets), the hardest of the three.
 
 The parts are disjoint and together they are the whole. Each user, class or group goes where a hash of its own name
-sends it (`sfumato.data.split`), so nobody moves when somebody else comes or leaves; how many go to a part is random
+sends it (`sfumato.data.split`), so no user moves when another one joins or leaves; how many go to a part is random
 around the share. For an exact number give names. Where parts share no class, each numbers its own classes 0, 1, …;
 where they share one (after `split_users`), numbers stay those of the whole.
 
@@ -297,15 +297,15 @@ def split_groups(dataset: UserDataset, *, test: Selection = 0.2, validation: Sel
 
 
 def _as_split(division: Division, parts: Iterable[UserDataset]) -> Split:
-    """The parts with what was assumed to divide them; raises InputError if nobody is left to train on."""
+    """The parts with what was assumed to divide them; raises InputError if no user is left to train on."""
     train, validation, test = (replace(part, assumptions=(*part.assumptions, *division.assumptions)) for part in parts)
     if len(train) == 0:
-        raise InputError("nobody is left to train on: no user holds a class of the training part; take fewer")
+        raise InputError("no user is left to train on: none holds a class of the training part; take fewer")
     return Split(train=train, validation=validation, test=test)
 
 
 def _with_classes(dataset: UserDataset, classes: np.ndarray) -> UserDataset:
-    """The view of some classes, empty where nobody holds any of them."""
+    """The view of some classes, empty where no user holds any of them."""
     return dataset.select_classes(classes) if dataset.classes_present()[classes].any() else dataset.subset([])
 
 
@@ -358,8 +358,8 @@ def split_examples(
             positions.
         validation: the same for validation.
         seed: public; not the seed of the training.
-        by_names: shares go by the examples' names where they have some; False goes by position, for names that tell
-            what is to be hidden.
+        by_names: shares go by the examples' names where they have some; False goes by position, for names that
+            reveal what is to be hidden.
 
     Raises:
         InputError: a share is out of range, an example is in two parts, or nothing is left to train on.
@@ -376,7 +376,7 @@ def split_examples(
 def order_of_content(dataset: ExampleDataset) -> np.ndarray | None:
     """An order of pictures that their folders do not decide, int64 [N]; None where nothing but positions is known.
 
-    In one folder a class, order and names tell the label. This order follows from the pictures; only exact copies of
+    In one folder a class, order and names reveal the label. This order follows from the pictures; only exact copies of
     one picture keep theirs.
     """
     if dataset.example_names is None:

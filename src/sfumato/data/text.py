@@ -15,13 +15,13 @@ References:
 >>> hashed_id("rains", 1000) == hashed_id("RAINS".lower(), 1000)
 True
 
-Which tokens have an id, and a text as sequences of ids in which each token is told from those before it.
+Which tokens have an id, and a text as sequences of ids in which each token is predicted from those before it.
 
 Ids are laid out as in the StackOverflow and Shakespeare tasks of TensorFlow Federated: 0 is padding, then come the
 tokens of the vocabulary, then one id for every other token, one for the beginning of a text and one for its end. The
 vocabulary is public: fixed before any record is read, or released under noise (`data.text.uncounted`).
 
-A model that has vectors of its own for words outside of the vocabulary can tell them apart as inputs: with
+A model that has vectors of its own for words outside of the vocabulary can distinguish them as inputs: with
 `oov_buckets` each gets one of so many ids behind all others, by a hash of the word that is the same for everybody. As a
 target it is the one id of all other tokens still.
 
@@ -30,7 +30,7 @@ target it is the one id of all other tokens still.
 (7, ('<pad>', 'the', 'cat', 'sat', '<oov>', '<bos>', '<eos>'))
 >>> words.ids("The cat purred")
 [1, 2, 4]
->>> words.sequences("The cat purred", length=3).tolist()    # rows overlap by one token: all but the first are told
+>>> words.sequences("The cat purred", length=3).tolist()    # rows overlap by one token: all but the first are targets
 [[5, 1, 2, 4], [4, 6, 0, 0]]
 >>> buckets = Encoding.words(["the", "cat", "sat"], oov_buckets=100)
 >>> rows = buckets.sequences("The cat purred", length=3)
@@ -135,24 +135,24 @@ def listed_tokens(file: Path) -> list[str]:
     return checked_tokens(lines, f"the vocabulary {file}")
 
 
-def checked_tokens(given: Iterable[str], told: str) -> list[str]:
+def checked_tokens(listed: Iterable[str], title: str) -> list[str]:
     """The tokens of a vocabulary, lower-cased, without empty ones.
 
     Args:
-        given: in the order of their ids.
-        told: what to call the vocabulary.
+        listed: in the order of their ids.
+        title: what to call the vocabulary.
 
     Raises:
         InputError: there is none, or one is there twice.
     """
-    tokens = [lower for token in given if (lower := token.strip().lower())]
+    tokens = [lower for token in listed if (lower := token.strip().lower())]
     seen: set[str] = set()
     for token in tokens:
         if token in seen:
-            raise InputError(f"{told} has {token!r} twice (tokens are lower-cased); remove one")
+            raise InputError(f"{title} has {token!r} twice (tokens are lower-cased); remove one")
         seen.add(token)
     if not tokens:
-        raise InputError(f"{told} is empty; write one token a line")
+        raise InputError(f"{title} is empty; write one token a line")
     return tokens
 
 
@@ -215,7 +215,7 @@ class Encoding:
         tokens = checked_tokens(vocabulary, "the vocabulary") if listed else listed_tokens(Path(vocabulary))
         taken = {PAD_NAME, OOV_NAME, BOS_NAME, EOS_NAME}.intersection(tokens)
         if taken:
-            raise InputError(f"the vocabulary has {min(taken)}, which has an id beside the words'; remove it")
+            raise InputError(f"the vocabulary has {min(taken)}, which has an id of its own; remove it")
         name = "" if listed else f" file {Path(vocabulary).name}"
         public = Assumption("vocabulary_public", {"file": name, "tokens": len(tokens)})
         return cls(tokens, tokens_of, [public], oov_buckets)
@@ -253,8 +253,8 @@ def cut(ids: Sequence[int], length: int, *, begin: int, end: int) -> np.ndarray:
     if not ids:
         return np.zeros((0, length + 1), np.int32)
     whole = np.array([begin, *ids, end], np.int32)
-    told = len(whole) - 1
-    count = -(-told // length)
+    targets = len(whole) - 1
+    count = -(-targets // length)
     padded = np.full(count * length + 1, PADDING, np.int32)
     padded[: len(whole)] = whole
     return np.lib.stride_tricks.sliding_window_view(padded, length + 1)[::length]

@@ -1,6 +1,6 @@
 """Users' texts as sequences of tokens, before and after their vocabulary is released.
 
-Texts of users in words, before it is known which words may be told: for a vocabulary that the run itself counts.
+Texts of users in words, before it is known which words may be released: for a vocabulary that the run itself counts.
 
 The texts are cut as `text_users` cuts them and coded by the list of their own words, which is private. So they are no
 data set: nothing here can be trained on by accident. What can is either `blank`, in which every word is <oov> and whose
@@ -23,7 +23,7 @@ True
 Users' texts as a data set: one user's sequences side by side, wherever the records stood in the file.
 
 The file is read once, record by record; what is kept of it are rows of ids, in memory or, with a store, in a file
-beside it, and a number for each row that says whose it is.
+next to it, and a number for each row that says whose it is.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:
@@ -124,25 +124,25 @@ def play(path: Path) -> Iterator[tuple[str, str]]:
     """The speeches of a play; a block that names no role goes on with the speech before it."""
     role: str | None = None
     speech: list[str] = []
-    begins = True
+    at_start = True
     for number, line in _lines(path):
         line = line.rstrip()
         if not line:
-            begins = True
+            at_start = True
             continue
-        if begins and line.endswith(":") and len(line) > 1:
+        if at_start and line.endswith(":") and len(line) > 1:
             if role is not None and speech:
                 yield role, "\n".join(speech)
             role, speech = line[:-1].strip(), []
             refuse_blank(role, "the role", f"{path} line {number}")
         elif role is None:
             raise InputError(
-                f"{path} line {number} is spoken by nobody: a play begins with a role, 'Role:' on a line of its own "
+                f"{path} line {number} has no speaker: a play begins with a role, 'Role:' on a line of its own "
                 f"above what it speaks; got {_shown(line)}"
             )
         else:
             speech.append(line)
-        begins = False
+        at_start = False
     if role is not None and speech:
         yield role, "\n".join(speech)
 
@@ -170,15 +170,15 @@ def _shown(value: object) -> str:
 
 # Texts of users cut into rows of ids, and whose each row is: one pass over the records, in any order.
 #
-# What is kept are the rows, in memory or in a file beside a store, and a number for each row that says whose it is.
+# What is kept are the rows, in memory or in a file next to a store, and a number for each row that says whose it is.
 
 
 LENGTHS = {"characters": 80, "words": 20}
-"""Inputs a sequence where nobody chose."""
+"""Inputs a sequence by default."""
 
 
 _WAITING = 1 << 14  # rows that are written in one go
-_TOLD = 10_000  # records between calls of progress
+_PROGRESS_EVERY = 10_000  # records between calls of progress
 
 
 @dataclass(frozen=True)
@@ -231,7 +231,7 @@ def gather(
         if len(found):
             owners.extend([numbers.setdefault(name, len(numbers))] * len(found))
             held.add(found)
-        if progress is not None and count % _TOLD == 0:
+        if progress is not None and count % _PROGRESS_EVERY == 0:
             progress(count, 0)
     if not numbers:
         raise InputError(f"{source} has no text of any user")
@@ -244,7 +244,7 @@ def gather(
 
 
 class Rows:
-    """Rows as they come, int32 [n, width]: in memory, or in a file without a name beside a store."""
+    """Rows as they come, int32 [n, width]: in memory, or in a file without a name next to a store."""
 
     def __init__(self, width: int, store: Path | str | None = None) -> None:
         self._width = width
@@ -285,7 +285,7 @@ class Rows:
         try:
             file.writelines(np.ascontiguousarray(rows).data for rows in self._waiting)
         except OSError as error:
-            raise InputError(f"the texts cannot be written beside the store: {error.strerror}; make room") from None
+            raise InputError(f"the texts cannot be written next to the store: {error.strerror}; make room") from None
         self._waiting, self._count = [], 0
 
 
@@ -431,7 +431,7 @@ def text_users(
     store: Path | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> UserDataset:
-    """Read texts of users, for models that tell the next token.
+    """Read texts of users, for models that predict the next token.
 
     Each record is divided into tokens, gets a beginning and an end, and is cut into sequences of `length` inputs; its
     targets are the tokens behind each of them, so the last of one sequence is the first of the next. What is missing to
@@ -451,7 +451,7 @@ def text_users(
         length: inputs a sequence, >= 1; None for 80 characters or 20 words.
         user, input: for JSON lines: the fields of the user and of the text, "user" and "text" by default.
         oov_buckets: of words: tokens outside of the vocabulary get, as inputs, one of so many ids behind all others by
-            a public hash, for a model that tells them apart (`models.lstm`); 0 gives them one id together.
+            a public hash, for a model that distinguishes them (`models.lstm`); 0 gives them one id together.
         store: a new folder to write the data to, so that memory does not grow with the texts; None keeps them in
             memory. While it is written, the disk holds them twice.
         progress: called with (records read, 0): how many there are is not known before the end.

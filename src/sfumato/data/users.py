@@ -46,7 +46,7 @@ from sfumato._check import InputError
 from sfumato._types import Stated
 from sfumato.data.digest import digest_of
 from sfumato.data.domain import COUNT, DECLARED_PUBLIC, NAMES, renumbered
-from sfumato.data.inputs import Shaped, as_array, as_singles, checked_inputs
+from sfumato.data.inputs import Shaped, as_array, checked_inputs, to_float32
 from sfumato.data.mapped import Chosen, ChunkedRows, Strings, as_text
 from sfumato.data.safeguards import missing_name, name_notes, odd_values
 
@@ -351,7 +351,7 @@ class UserDataset:
         return view if len(held) == len(view) else view.subset(held)
 
     def compact_labels(self) -> "UserDataset":
-        """The same users and examples, with classes that nobody here holds removed from the numbering.
+        """The same users and examples, with classes that no user here holds removed from the numbering.
 
         Declared classes, a vocabulary and attributes stay as they are: they are public, and no count of the records.
         Values have no classes.
@@ -528,7 +528,7 @@ def from_arrays(
     if labels.dtype.kind == "f":
         if label_names is not None or label_groups is not None:
             raise InputError(f"labels of {labels.dtype} are values, which have no names; cast classes to int64")
-        labels, num_classes, domain = as_singles(labels, "labels"), 0, ()
+        labels, num_classes, domain = to_float32(labels, "labels"), 0, ()
     elif attributes:
         num_classes, domain = labels.shape[1], ()
         _refuse_other_counts(num_classes, label_names, label_groups)

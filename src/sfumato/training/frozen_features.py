@@ -459,7 +459,7 @@ class PrefixCache:
             lambda start, stop: self._computed(rows[start:stop]),
             block=_BLOCK,
             progress=None if self._progress is None else (lambda done, of: self._progress(name, done, of)),  # pyright: ignore[reportOptionalCall]
-            told=" ".join(_README.split()),
+            description=" ".join(_README.split()),
             meaning=_MEANING,
         )
         for place in _places(int(rows.shape[0])):

@@ -35,7 +35,7 @@ from sfumato import _check
 from sfumato._check import InputError, first_line
 from sfumato._random import RandomSource
 from sfumato.data import ExampleDataset, to_tensor
-from sfumato.data.inputs import as_singles
+from sfumato.data.inputs import to_float32
 from sfumato.guard.trial import draws_random, seed_dropout
 from sfumato.metrics import ClassificationCounts, CountsSums, RegressionSums
 from sfumato.metrics.classification import attribute_scores
@@ -286,7 +286,7 @@ def checked_targets(targets: np.ndarray, examples: int, loss: Loss = "cross_entr
             raise InputError(f"loss={loss} needs a number [n] for each example, got {targets.dtype} {targets.shape}")
         if loss == "poisson" and (targets < 0).any():
             raise InputError(f"loss=poisson needs numbers >= 0, got {targets[targets < 0][0]:g}; take another loss")
-        return as_singles(targets, "targets")
+        return to_float32(targets, "targets")
     if targets.ndim == 1 and targets.dtype.kind in "iu":
         return targets.astype(np.int64, copy=False)
     if targets.ndim == 2 and targets.dtype.kind == "b":

@@ -83,7 +83,7 @@ def test_bad_folders_are_refused_in_one_line(animals: Path, picture, save) -> No
         open_examples(animals)
     assert "z.png" in open_examples(animals, on_error="skip").notes[0]
     save(animals / "cat" / "deep" / "a.png", picture(1))
-    with pytest.raises(InputError, match="both beside and in class folders"):
+    with pytest.raises(InputError, match="both next to class folders and in them"):
         open_examples(animals)
     with pytest.raises(InputError, match="no classes: it has no folders"):
         open_examples(animals / "dog")

@@ -139,7 +139,7 @@ def test_a_folder_without_users_is_refused(tmp_path: Path, kind: str, picture: C
 
 def test_mixed_layouts_are_refused(class_folder: Path, picture: Callable, save: Callable) -> None:
     save(class_folder / "bob" / "loose.png", picture(0, 20, 16, 3))
-    with pytest.raises(InputError, match=r"beside and in class folders \(bob/loose\.png, bob/dog/0\.jpg\)"):
+    with pytest.raises(InputError, match=r"next to class folders and in them \(bob/loose\.png, bob/dog/0\.jpg\)"):
         open_users(class_folder)
     (class_folder / "bob" / "loose.png").unlink()
     save(class_folder / "zed" / "0.png", picture(0, 20, 16, 3))

@@ -50,7 +50,7 @@ def test_words_are_lower_case_and_unknown_ones_share_one_id():
         ("", "is empty"),
         ("\n \n", "is empty"),
         ("rain\nsun\nRain", "has 'rain' twice"),
-        ("rain\n<oov>", "has <oov>, which has an id beside the words'"),
+        ("rain\n<oov>", "has <oov>, which has an id of its own"),
     ],
 )
 def test_a_vocabulary_of_no_use_is_refused(tmp_path, content: str, told: str):

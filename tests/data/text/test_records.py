@@ -52,7 +52,7 @@ def test_fields_of_other_names_are_read(tmp_path: Path):
 @pytest.mark.parametrize(
     ("name", "content", "told"),
     [
-        ("a.txt", "\n\nTo be, or not to be", r"line 3 is spoken by nobody.*'Role:'"),
+        ("a.txt", "\n\nTo be, or not to be", r"line 3 has no speaker.*'Role:'"),
         ("a.jsonl", '{"user": "a", "text": "b"}\n[1]', "line 2 is a list, not an object with user and text"),
         ("a.jsonl", '{"user": "a", "text": "b"}\n\n{"user"', "line 3 is not JSON"),
         ("a.jsonl", '{"user": "a", "body": "b"}', r"line 1 has no field 'text'; it has user, body; .*--input"),

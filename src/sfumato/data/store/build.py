@@ -79,7 +79,7 @@ def write_users(
         example_names=example_names is not None,
         private=private,
         options={},
-        resume=False,  # nothing tells whether an earlier run wrote these users
+        resume=False,  # nothing shows whether an earlier run wrote these users
     )
     listing = Listing()
     try:
@@ -95,10 +95,10 @@ def write_users(
             writer.add_name(name)
         for what, reason in skipped:
             writer.skip(what, reason)
-        told = list(dict.fromkeys([*listing.notes(), *notes]))
+        all_notes = list(dict.fromkeys([*listing.notes(), *notes]))
         return open_store(
             writer.finish(
-                {"notes": told, "assumptions": stated_to_json(assumptions), "found": list(found)}, items=item_names
+                {"notes": all_notes, "assumptions": stated_to_json(assumptions), "found": list(found)}, items=item_names
             )
         )
     except OSError as error:
@@ -160,9 +160,9 @@ def write_store(
 
 # Rows that are computed from records, as a store: written in a stream, taken up after a stop, opened mapped.
 #
-# The folder is that of every store (`facts.py`), with one column and neither users nor classes. What the rows were
-# computed from and how is told by `origin`, JSON values that are sealed with it: a store of another origin is refused,
-# never used, and one that was not finished goes on where it stopped.
+# The folder is that of every store (`seal.py`), with one column and neither users nor classes. `origin`, JSON values
+# that are sealed with it, states what the rows were computed from and how: a store of another origin is refused, never
+# used, and one that was not finished goes on where it stopped.
 #
 # Such rows are as private as the records, so the folder is for its owner only.
 
@@ -192,7 +192,7 @@ def stored_rows(
     *,
     block: int,
     progress: Callable[[int, int], None] | None = None,
-    told: str = "",
+    description: str = "",
     meaning: Mapping[str, str] | None = None,
 ) -> StoredRows:
     """Open computed rows, or compute and write those that are not there yet.
@@ -203,9 +203,9 @@ def stored_rows(
         count: rows, >= 1.
         origin: what they follow from; JSON.
         compute: gives the rows from one number to another, [stop − start, *shape].
-        block: rows computed at once, >= 1: all that is held in memory, beside a batch of the file.
+        block: rows computed at once, >= 1: all that is held in memory, next to a batch of the file.
         progress: called with (rows done, rows).
-        told: a line on what the rows are, kept in store.json.
+        description: a line on what the rows are, kept in store.json.
         meaning: for each name of `origin`, what it means that it differs.
 
     Raises:
@@ -225,7 +225,7 @@ def stored_rows(
     )
     try:
         _fill(writer, count, compute, block, progress)
-        writer.finish({"notes": [told], "assumptions": []})
+        writer.finish({"notes": [description], "assumptions": []})
     except OSError as error:
         raise disk_full(error, writer) or error from None
     finally:

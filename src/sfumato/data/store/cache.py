@@ -55,18 +55,18 @@ class Cache:
         Args:
             rows: digests of what the source names, such as files of pictures.
         """
-        told = [
+        identity = [
             PIL.__version__,
             str(self.source.absolute()),
             [[str(each), *look_at(os.stat(each))] for each in self.files()],
             *map(str, self.facts),
             *rows,
         ]
-        return folder() / hashlib.sha256(json.dumps(told).encode()).hexdigest()[:16]
+        return folder() / hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
 
     @contextlib.contextmanager
     def building(self, place: Path) -> Iterator[bool]:
-        """Alone with the folder, whoever else builds the same; tells whether it is there when its turn comes.
+        """Alone with the folder among processes that build the same; gives whether it is there when its turn comes.
 
         Raises:
             InputError: the folder cannot be written.

@@ -106,16 +106,16 @@ def ending(schema: pa.Schema, batches: Sequence[tuple[int, int, int]]) -> bytes:
     with pa.ipc.new_file(sink, schema) as writer:
         for _ in batches:
             writer.write_batch(empty)
-        behind = sink.tell()
-    tail = bytearray(sink.getvalue()[behind:])
-    # The footer that Arrow wrote tells of batches without rows; the true places are written over theirs.
-    told, true = np.zeros(len(batches), _BLOCK), np.zeros(len(batches), _BLOCK)
+        start = sink.tell()
+    tail = bytearray(sink.getvalue()[start:])
+    # The footer that Arrow wrote is of batches without rows; the true places are written over theirs.
+    written, true = np.zeros(len(batches), _BLOCK), np.zeros(len(batches), _BLOCK)
     header, body = lengths(empty.serialize())
     first = len(_MAGIC) + len(schema.serialize())
-    told["at"], told["header"], told["body"] = first + np.arange(len(batches)) * (header + body), header, body
+    written["at"], written["header"], written["body"] = first + np.arange(len(batches)) * (header + body), header, body
     true["at"], true["header"], true["body"] = np.array(batches, np.int64).T
-    place = tail.index(told.tobytes())
-    tail[place : place + told.nbytes] = true.tobytes()
+    place = tail.index(written.tobytes())
+    tail[place : place + written.nbytes] = true.tobytes()
     return bytes(tail)
 
 

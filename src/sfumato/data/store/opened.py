@@ -28,7 +28,7 @@ class Opened:
         path: the store's folder.
 
     Attributes:
-        facts: what store.json tells.
+        facts: what store.json states.
         classes: names of the classes, or None.
         groups: groups of the classes, or None.
         items: names of the items that inputs name by their number, or None.
@@ -41,8 +41,8 @@ class Opened:
     def __init__(self, path: Path) -> None:
         self.path, self.facts = path, read_facts(path)
         try:
-            told = [Column(one["name"], tuple(one["shape"]), np.dtype(one["dtype"])) for one in self.facts["fields"]]
-            self._frame = Frame(path / EXAMPLES, told, self.facts["examples"])
+            columns = [Column(one["name"], tuple(one["shape"]), np.dtype(one["dtype"])) for one in self.facts["fields"]]
+            self._frame = Frame(path / EXAMPLES, columns, self.facts["examples"])
             named = read_table(path / CLASSES, self.facts["classes"]) if CLASSES in self.facts["files"] else {}
             self.classes, self.groups = _texts(named, "name"), _texts(named, "group")
             items = read_table(path / ITEMS, self.facts["items"]) if ITEMS in self.facts["files"] else {}
@@ -105,7 +105,7 @@ INPUTS = "inputs"
 def user_columns(
     shape: tuple[int, ...], dtype: np.dtype, target_shape: tuple[int, ...] = (), target_dtype: np.dtype | None = None
 ) -> tuple[Column, ...]:
-    """What a store of users holds of each example, beside the user.
+    """What a store of users holds of each example, next to the user.
 
     A sequence has a target for each of its tokens; targets are classes where no other type is given.
     """

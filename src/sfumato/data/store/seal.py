@@ -9,7 +9,7 @@
     store.json      format, version, columns, counts, size of each file, digests, and a seal over all of it
     verified.json   size, times and inode of examples.arrow when its digest was last known to be right
 
-A store is written beside its place and renamed when it is whole, so a folder of that name is a finished store or none.
+A store is written next to its place and renamed when it is whole, so a folder of that name is a finished store or none.
 """
 
 import contextlib
@@ -135,13 +135,13 @@ def content_digest(content: np.ndarray, ends: np.ndarray) -> str:
         ends: int64, where each piece ends.
     """
 
-    def own(piece: tuple[int, int]) -> bytes:
+    def piece_digest(piece: tuple[int, int]) -> bytes:
         return hashlib.sha256(content[piece[0] : piece[1]].data).digest()
 
     chain = bytes(32)
     pieces = zip([0, *ends[:-1].tolist()], ends.tolist(), strict=True)
     with ThreadPoolExecutor(min(_THREADS, os.cpu_count() or 1)) as pool:
-        for digest in pool.map(own, pieces):
+        for digest in pool.map(piece_digest, pieces):
             chain = hashlib.sha256(chain + digest).digest()
     return chain.hex()
 

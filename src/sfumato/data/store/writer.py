@@ -88,7 +88,7 @@ class StoreWriter:
         self.examples = 0
         self.classes = 0
         self.extra: dict[str, Any] = {}
-        self._told = [{"name": one.name, "shape": list(one.shape), "dtype": one.dtype.str} for one in self.columns]
+        self._fields = [{"name": one.name, "shape": list(one.shape), "dtype": one.dtype.str} for one in self.columns]
         self._options = options
         self._schema = schema_of(self.columns)
         self._size = batch_rows(self.columns)
@@ -196,7 +196,7 @@ class StoreWriter:
         """Seal the store and give it its name.
 
         Args:
-            facts: what else store.json tells; JSON.
+            facts: what else store.json states; JSON.
             numbers: int64 [classes], the final number of each class as it was added; None leaves targets as they are.
             items: names of the items that inputs name by their number, or None.
 
@@ -225,7 +225,7 @@ class StoreWriter:
         write_facts(
             self.folder,
             {
-                "fields": self._told,
+                "fields": self._fields,
                 "users": self.users if self._divided else None,
                 "examples": self.examples,
                 "classes": self.classes,
@@ -276,7 +276,7 @@ class StoreWriter:
         return lengths(content)
 
     def _write_end(self) -> None:
-        """Append the rows that wait, and what tells where the batches are."""
+        """Append the rows that wait, and where the batches are."""
         header, body = lengths(batch_of(self._schema, self._new_batch()).serialize())
         first, step = len(self._schema.serialize()), header + body
         batches = [(first + i * step, header, body) for i in range(self.examples // self._size)]
