@@ -126,7 +126,7 @@ def test_a_step_that_is_left_in_the_middle_is_refused():
                     if not private.trying:
                         break
 
-    with pytest.raises(InputError, match="not all gone through"):
+    with pytest.raises(InputError, match="some micro-batches of a step were left out"):
         run()
 
 
@@ -320,7 +320,7 @@ def test_a_loss_that_is_not_one_an_example_is_refused(losses):
 
 def test_an_optimiser_of_other_parameters_is_refused():
     model = net()
-    with pytest.raises(InputError, match="none of the model's"):
+    with pytest.raises(InputError, match="that is not the model's"):
         plan().open(model, sgd(net()), records())
     with pytest.raises(InputError, match="not in the optimiser"):
         plan().open(model, torch.optim.SGD(model[0].parameters(), lr=0.1), records())

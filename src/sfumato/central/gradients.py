@@ -295,9 +295,9 @@ class GradientSum(Contribution):
         now = None if looked is None else looked.now
         if now is not None and self._reference is not None and not equal(now, self._reference, SINGLE):
             raise Coupled(
-                f"before step {round + 1} the same examples, at the same weights, give other losses or gradients than "
-                "before any example went through: the model, the loss, the data set or the loop keeps a count or a "
-                "memory of what it has seen; let it depend on the example alone, and a schedule on done (plan.open)"
+                f"at step {round + 1} the same examples, at the same weights, give other losses or gradients than "
+                "before the first step: the model, loss, data set or loop keeps state of the examples. Compute a loss "
+                "from its own example; let a schedule follow done (plan.open)"
             )
 
     def _take_reference(self, places: np.ndarray) -> None:
@@ -407,11 +407,10 @@ class GradientSum(Contribution):
             )
         if self._recheck.draws():  # by micro-batch: the same round with others is another sum under the same noise
             raise InputError(
-                f"memory ran out with {tried} examples at once, and this model draws random numbers (dropout), which "
-                "smaller pieces draw otherwise: what the round adds up would follow from the memory, and a run that "
-                f"goes on could not repeat it. Start a new run with examples.micro_batch={tried // 2} "
-                "(--examples.micro-batch) or with a lower examples.memory_budget, or go on with resume=True where "
-                "there is room"
+                f"memory ran out with {tried} examples at once. This model draws random numbers (dropout), so smaller "
+                "micro-batches would change the round, and a resumed run could not repeat it. Start a new run with "
+                f"examples.micro_batch={tried // 2} (--examples.micro-batch) or a lower examples.memory_budget, or "
+                "use resume=True on a machine with more memory"
             )
         self.micro_batch = tried // 2
         if self._device.type == "cuda":

@@ -170,9 +170,9 @@ class SumDigests:
             self._flags, self._begin = self._flags & ~os.O_TRUNC, ""
         elif known != word:
             raise InputError(
-                f"step {step + 1} was released before with another sum: the same noise would be added to both, and "
-                "their difference would have none. Keep the state of the loop in keep, take the step from done, leave "
-                "loop, collate function and number of processes as they were; or start a new run in another folder"
+                f"step {step + 1} was released before with another sum. Both would have the same noise, and their "
+                "difference none. Pass the state of the loop in keep, take the step from done, and keep the loop, the "
+                "collate function and the number of processes; or start a new run in another folder"
             )
 
     def forget(self) -> None:
@@ -452,9 +452,9 @@ class CustomContribution(GradientSum):
         touched = self.trained.touched(theta)
         if touched:
             raise InputError(
-                f"{touched[0]!r} of the model was changed between two steps by something else than the run, which "
-                "cannot know whether that was private; keep averages and copies outside of the model, and give what "
-                "follows a schedule to the forward pass as an argument (done is the number of steps)"
+                f"{touched[0]!r} of the model was changed between two steps, but not by the run. Keep averages and "
+                "copies outside of the model; pass scheduled values to the forward pass as an argument (done is the "
+                "number of steps)"
             )
 
     def _micro_batch(self, examples: np.ndarray, key: int, share: ClippedSum) -> tuple[Tensor, Tensor] | None:

@@ -72,7 +72,7 @@ class MapRows:
         if len(self._dataset) != self._count:
             raise InputError(
                 f"the data set had {self._count:,} examples when the run was opened and has {len(self._dataset):,} "
-                "now: sampling and guarantee were for the former; leave it as it is until the run ends"
+                "now; the guarantee holds for the first number only: do not change the data set during a run"
             )
         return self._count
 
@@ -180,9 +180,9 @@ class MapRows:
         for place, one, other in zip(places, first, again, strict=True):
             if one != other:
                 raise InputError(
-                    f"example {place} of the data set is another one when it is read again: the data set keeps "
-                    "something of what was read (compute an example from itself alone), or draws from a generator of "
-                    "its own (draw from those of torch, numpy.random or random, which are seeded for each example)"
+                    f"example {place} of the data set changes when it is read again. Compute an example from its own "
+                    "record, without state; draw random numbers from torch, numpy.random or random, which the run "
+                    "seeds for each example"
                 )
         findings.refuse()
 
@@ -231,8 +231,8 @@ def _refuse_kind(dataset: Any) -> None:
         )
     if isinstance(dataset, IterableDataset) or not (hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__")):
         raise InputError(
-            f"{type(dataset).__name__} has no length or no example by place (it can only be gone through); examples "
-            "are drawn at random, so give a map-style data set, or read it into one first"
+            f"{type(dataset).__name__} has no length or no random access; give a map-style data set, as examples are "
+            "drawn at random"
         )
 
 

@@ -190,8 +190,8 @@ class PrivateLoop:
                 return
             if self._state != _STEP:
                 raise InputError(
-                    "the micro-batches of a step were not all gone through: who takes part is decided by the draw; go "
-                    "through the inner loop to its end (or leave the outer one to stop the run)"
+                    "some micro-batches of a step were left out, but the draw decides who takes part; let the inner "
+                    "loop run to its end (or leave the outer loop to stop the run)"
                 )
             self._advance()
 

@@ -92,8 +92,8 @@ class WrappedOptimizer:
         held = {id(parameter) for group in self._optimizer.param_groups for parameter in group["params"]}
         if held != {id(parameter) for parameter in self._theirs} or not all(p.requires_grad for p in self._theirs):
             raise InputError(
-                "the parameters that the optimiser holds, or which of them require a gradient, have changed since the "
-                "run was opened: what is trained is settled then; end this run, and open another one for the rest"
+                "the optimiser's parameters, or their requires_grad, changed since the run was opened; a run trains "
+                "the same parameters throughout: end it, and open another one"
             )
 
     def give_back(self) -> None:
@@ -136,9 +136,8 @@ def refuse_changed(optimizer: torch.optim.Optimizer, settings: list[dict[str, An
         for name in before.keys() | group.keys():
             if before.get(name) != group.get(name):
                 raise InputError(
-                    f"{name} of the optimiser was changed {when}: how far the weights go would follow from losses "
-                    "without noise, or from how many micro-batches were drawn; change it behind the inner loop of "
-                    "steps(), by the number of steps done"
+                    f"{name} of the optimiser was changed {when}, where losses without noise could decide it; change "
+                    "it after the inner loop of steps(), by the number of steps (done)"
                 )
 
 
@@ -177,8 +176,8 @@ def trained_by(optimizer: Any, model: nn.Module) -> list[str]:
     ]
     if strangers:
         raise InputError(
-            f"the optimiser holds a parameter of shape {strangers[0]} that is none of the model's: what it learns "
-            "would have no noise; build it from this model's parameters (after the model is on its device)"
+            f"the optimiser holds a parameter of shape {strangers[0]} that is not the model's, and would train it "
+            "without noise; build it from this model's parameters (after the model is on its device)"
         )
     for key, name in named.items():
         parameter = model.get_parameter(name)
