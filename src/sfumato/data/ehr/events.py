@@ -1,8 +1,7 @@
 """Health records from events: whose, when, what and its value, in any order.
 
-Events as arrays, gathered a block at a time: whose each is, when it was, what it is, and its value.
-
-An event takes 36 bytes, so a table of 1.7 million takes 60 MB however large its file is.
+Events are gathered as arrays, a block at a time. An event takes 36 bytes, so a table of 1.7 million takes 60 MB
+however large its file is.
 
 >>> events = Events()
 >>> events.add(
@@ -14,7 +13,7 @@ An event takes 36 bytes, so a table of 1.7 million takes 60 MB however large its
 >>> gathered.times.tolist(), gathered.numbers.tolist(), [events.texts.get(place) for place in gathered.texts]
 ([nan, 3.0], [nan, 80.0], ['f', None])
 
-Health records from a table of events: whose, when, what and its value, in any order.
+Events of one patient at one time become a visit.
 
 >>> import pandas as pd
 >>> events = pd.DataFrame(

@@ -1,13 +1,5 @@
 """Health records from a table with a row a visit, and one with a row a patient if there is one.
 
-Rows of a table as health records: by patient and time, with one value a patient of what is static.
-
->>> offsets = np.array([0, 2, 3])
->>> never_changes(np.array([7.0, 7.0, 9.0]), offsets), never_changes(np.array([7.0, np.nan, 9.0]), offsets)
-(True, False)
-
-Health records from a table with a row a visit, and one with a row a patient if there is one.
-
 >>> import pandas as pd
 >>> visits = pd.DataFrame(
 ...     {"who": ["bo", "bo", "al"], "day": [0, 9, 0], "bili": [1, None, 2], "edema": [0, 1, 0], "sex": ["m", "m", "f"]}
@@ -124,7 +116,12 @@ def first_and_other(values: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray
 
 
 def never_changes(values: np.ndarray, offsets: np.ndarray) -> bool:
-    """Whether each patient has one value at all visits, or none at any; visits must tell, so some have several."""
+    """Whether each patient has one value at all visits, or none at any; visits must tell, so some have several.
+
+    >>> offsets = np.array([0, 2, 3])
+    >>> never_changes(np.array([7.0, 7.0, 9.0]), offsets), never_changes(np.array([7.0, np.nan, 9.0]), offsets)
+    (True, False)
+    """
     counts = np.add.reduceat(_present(values).astype(np.int64), offsets[:-1])
     lengths = np.diff(offsets)
     return (

@@ -1,7 +1,6 @@
 """Cells of a table as the values of health records, and what a column holds where no schema says it.
 
-Cells of a table as the values of health records; a cell that is wrong is named by its row.
-
+A cell that is wrong is named by its row.
 Null, NaN, an empty text and what else stands for nothing (NA, ?) are one and the same: a missing value.
 
 >>> from sfumato.data.ehr.schema import categorical

@@ -61,11 +61,6 @@ def places_of(given: Path | str | Sequence[Path | str]) -> list[Place]:
     return places
 
 
-def is_movielens_folder(path: Path) -> bool:
-    """Whether a folder has a file of ratings as MovieLens' releases name them."""
-    return path.is_dir() and any((path / name).is_file() for name in MOVIELENS)
-
-
 def place_of(path: Path) -> Place:
     """A file of the file system; a name that ends on .gz is read unpacked."""
 
@@ -196,7 +191,7 @@ def is_movielens(path: Path) -> bool:
         files = sorted(glob(str(path)))
         return bool(files) and is_movielens(Path(files[0]))
     if path.is_dir():
-        return is_movielens_folder(path)
+        return any((path / name).is_file() for name in MOVIELENS)
     if path.suffix.lower() == ".zip" or path.name in MOVIELENS:
         return True
     try:

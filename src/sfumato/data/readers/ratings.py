@@ -114,11 +114,6 @@ def catalogue_beside(place: Place | None) -> Catalogue | None:
     return None if found is None else _of_file(found, f"The item catalogue {found.name} next to the ratings")
 
 
-def catalogue_of_records(names: Sequence[str]) -> Catalogue:
-    """The items that were rated, in the order that was chosen."""
-    return Catalogue("the records", tuple(names), None)
-
-
 def _of_file(place: Place, told: str) -> Catalogue:
     try:
         with place.open() as file:
@@ -490,7 +485,8 @@ def _joined(blocks: list[np.ndarray]) -> np.ndarray:
 def _numbered(rows: _Rows, known: Catalogue | None) -> tuple[Catalogue, np.ndarray]:
     """The catalogue, and the number in it of each item as it came, or -1, int32 [items]."""
     if known is None:
-        known = catalogue_of_records([rows.item_names[place] for place in sorted_names(rows.item_names)])
+        names = [rows.item_names[place] for place in sorted_names(rows.item_names)]
+        known = Catalogue("the records", tuple(names), None)
     number = {name: place for place, name in enumerate(known.names)}
     return known, np.array([number.get(name, -1) for name in rows.item_names], np.int32)
 

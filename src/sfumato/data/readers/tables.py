@@ -1,11 +1,4 @@
-"""A table wherever it is: of pandas, pyarrow, polars or Hugging Face, or in files.
-
-A folder of Parquet files: all in it, or in folders within it that are named column=value, as Spark writes them.
-
->>> keys_of("year=2024/city=S%C3%A3o/part-0.parquet"), keys_of("a=__HIVE_DEFAULT_PARTITION__/part-0.parquet")
-({'year': '2024', 'city': 'São'}, {'a': None})
-
-A table wherever it is: of pandas, pyarrow, polars or Hugging Face, or in a file of Parquet, CSV or JSON lines.
+"""A table wherever it is: of pandas, pyarrow, polars or Hugging Face, or in files of Parquet, CSV or JSON lines.
 
 Columns are read by their names, some rows at a time, as Arrow arrays; a Parquet file never is in memory as a whole.
 Nothing here imports the program that a table comes from: a data set of Hugging Face is known by what it offers.
@@ -14,6 +7,11 @@ Nothing here imports the program that a table comes from: a data set of Hugging 
 >>> opened = open_source(pa.table({"age": [31, 44], "person": ["bo", "al"]}))
 >>> opened.names, opened.count, [block["person"].to_pylist() for block in opened.blocks(["person"], 1)]
 (('age', 'person'), 2, [['bo'], ['al']])
+
+A folder of Parquet files: all in it, or in folders within it that are named column=value, as Spark writes them.
+
+>>> keys_of("year=2024/city=S%C3%A3o/part-0.parquet"), keys_of("a=__HIVE_DEFAULT_PARTITION__/part-0.parquet")
+({'year': '2024', 'city': 'São'}, {'a': None})
 """
 
 import json

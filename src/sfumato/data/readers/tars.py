@@ -337,8 +337,6 @@ _MOST_EXTENSIONS = 256
 _MOST_BYTES = 1 << 26  # of a block of rows, and of an extension's first members
 _LARGEST = 1 << 30  # bytes of one member
 _DIGITS = 64  # bytes of a whole number, with blanks
-First = Mapping[str, Sequence[Sample]]
-"""By extension, the first samples that have it, with its content."""
 
 
 @dataclass(frozen=True, kw_only=True)
