@@ -292,7 +292,7 @@ def flat(settings: Mapping[str, Any], before: str = "") -> list[tuple[str, Any]]
 def _as_words(path: str) -> str:
     """How a field is given in Python.
 
-    >>> _as_words("clipping"), _as_given("client.head.start")
+    >>> _as_words("clipping"), _as_words("client.head.start")
     ('clipping=…', 'client={"head": {"start": …}}')
     """
     first, *rest = path.split(".")
