@@ -197,12 +197,6 @@ METHODS: tuple[Method, ...] = ("pld", "rdp", "zcdp", "gaussian", "pure")
 """The accountants by name."""
 
 
-COMPARED: tuple[Method, ...] = ("rdp_usual_orders",)
-
-
-"""Those that are there for comparison, and are never the tightest."""
-
-
 _TWO_SIDED: tuple[Method, ...] = ("pld", "gaussian")  # whose lower bound costs next to nothing
 
 
@@ -783,7 +777,6 @@ class AccountOptions(BatchOptions):
         population: units that such cohorts are drawn from.
         adjacency: how two neighbouring data sets differ: one unit more (add_remove), one exchanged (replace), or one
             blanked (zero_out).
-        compare: show the accountant of published figures, too: rdp_usual_orders.
         plot: draw epsilon against the number of steps, from 1 up, into this .svg, .png or .pdf file.
     """
 
@@ -794,7 +787,6 @@ class AccountOptions(BatchOptions):
     sample_size: int | None = None
     population: int | None = None
     adjacency: Adjacency = "add_remove"
-    compare: bool = False
     plot: Path | None = None
 
 
@@ -808,8 +800,7 @@ def account(options: AccountOptions) -> Answer:
     best = acc.guarantee(event, adjacency=options.adjacency)
     if options.plot is not None:
         check(options.plot, steps)
-    asked = METHODS + COMPARED if options.compare else METHODS
-    costs = [cost_by(event, options.adjacency, delta.value, method) for method in asked]
+    costs = [cost_by(event, options.adjacency, delta.value, method) for method in METHODS]
     told = attack(best)
     shuffled = _shuffled(options, steps, delta.value)
     curve: list[Point] = []

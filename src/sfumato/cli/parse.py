@@ -31,7 +31,6 @@ from tyro.constructors import (
     PrimitiveTypeInfo,
     UnsupportedTypeAnnotationError,
 )
-from tyro.extras import SubcommandApp
 
 from sfumato._check import InputError, guess, one_of
 from sfumato.cli.commands import COMMANDS
@@ -199,6 +198,8 @@ def print_completion(words: Sequence[str]) -> None:
     if len(words) != 1:
         raise InputError("which shell? give sfumato --completion bash, zsh or fish")
     one_of(_SHELLS, shell=words[0])
+    from tyro.extras import SubcommandApp
+
     app, groups = SubcommandApp(), dict[str, SubcommandApp]()
     for name, command in COMMANDS.items():
         group, _, rest = name.partition(" ")
