@@ -20,7 +20,6 @@ OpenSSL computes it, with the processor's AES instructions where it has them, an
 
 import math
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from typing import Any
 
@@ -93,6 +92,8 @@ def add_normals(out: np.ndarray, key: bytes, first: int, std: float, threads: in
     if threads == 1 or len(cuts) == 2:
         _add(out, key, first, std)
         return
+    from concurrent.futures import ThreadPoolExecutor
+
     shares = [(out[start:end], key, first + start, std) for start, end in pairwise(cuts)]
     with ThreadPoolExecutor(min(threads, len(shares)), thread_name_prefix="normals") as pool:
         for done in [pool.submit(_add, *share) for share in shares]:

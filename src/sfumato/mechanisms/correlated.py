@@ -27,7 +27,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar
@@ -324,6 +323,8 @@ class NoiseRows:
             if workers <= 1:
                 work()
                 return
+            from concurrent.futures import ThreadPoolExecutor
+
             one_each = {"initializer": torch.set_num_threads, "initargs": (1,)}
             with ThreadPoolExecutor(workers, thread_name_prefix="noise rows", **one_each) as pool:
                 for done in [pool.submit(work) for _ in range(workers)]:
