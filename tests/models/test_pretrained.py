@@ -637,7 +637,7 @@ def test_files_without_tensors_and_noise_are_refused(tmp_path):
     with pytest.raises(InputError, match="holds no named tensors"):
         models.load_pretrained(models.resnet18(), tmp_path / "empty.pth")
     (tmp_path / "noise.pth").write_bytes(bytes(range(256)) * 4)
-    with pytest.raises(InputError, match="no file of weights"):
+    with pytest.raises(InputError, match="not a file of weights"):
         models.load_pretrained(models.resnet18(), tmp_path / "noise.pth")
 
 
@@ -647,7 +647,7 @@ def test_a_file_of_another_kind_is_told_so(name, tmp_path):
     np.savez(tmp_path / "weights.npz", weight=np.zeros(3))
     (tmp_path / "weights.json").write_text("{}")
     (tmp_path / "weights.pth").write_text("a page instead of the file")
-    with pytest.raises(InputError, match=r"no file of weights: give a \.safetensors file, or a state_dict"):
+    with pytest.raises(InputError, match=r"not a file of weights; give a \.safetensors file, or a state_dict"):
         models.load_pretrained(models.resnet18(), path)
 
 
