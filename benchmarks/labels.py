@@ -35,7 +35,7 @@ LABELS = """
 import sys, time
 import numpy as np
 from sfumato._random import RandomSource
-from sfumato.labels.reports import reports_of, words_of
+from sfumato.labels.response import reports_of, words_of
 from sfumato.labels.response import LabelResponse
 
 count, threads, own = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "own"

@@ -40,7 +40,7 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
 | `row order` | | the order that rows with randomised labels are put into | `labels.randomize`, `labels.plan` |
 | `label release` | | the name of a release in the record of its table | `labels.randomize` |
-| `label words` | | a word for each label, in the order of the rows | `labels.reports` |
+| `label words` | | a word for each label, in the order of the rows | `labels.response` |
 | `label histogram` | | the noise on the labels that are counted for a prior | `labels.priors` |
 | `tallier noise` | what it is on | a tallier's share of the noise | `voting.multi_party.tallier` |
 | `ballot shares` | token, agent, ballot | what hides a ballot in its shares | `voting.multi_party.tally` |

@@ -13,10 +13,9 @@ from sfumato._random import RandomSource
 from sfumato._types import Assumption
 from sfumato.data import examples_from_arrays
 from sfumato.labels import LPMST, label_facts, randomized
-from sfumato.labels import reports as module
+from sfumato.labels import response as module
 from sfumato.labels.numbers import BinnedResponse
-from sfumato.labels.reports import reports_of, words_of
-from sfumato.labels.response import LabelResponse
+from sfumato.labels.response import LabelResponse, reports_of, words_of
 from sfumato.ledger import Budget, BudgetExceeded, Ledger
 from sfumato.runs import Run
 
@@ -248,7 +247,7 @@ def test_blocks_of_words_change_nothing(monkeypatch: pytest.MonkeyPatch):
             return randomized(open_run, RESPONSE, LABELS, prior).tolist()
 
     whole = drawn()
-    monkeypatch.setattr("sfumato.labels.reports._ROWS", 7)
+    monkeypatch.setattr("sfumato.labels.response._BLOCK", 7)
     assert drawn() == whole
 
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from sfumato.labels.plan import LabelsResult
     from sfumato.labels.priors import NoisyHistogram, clusters, label_counts, smoothed
     from sfumato.labels.randomize import RandomizedTable, randomize_table
-    from sfumato.labels.reports import label_facts, randomized
+    from sfumato.labels.response import label_facts, randomized
     from sfumato.labels.rr_on_bins import RROnBins
     from sfumato.labels.table import LabelSettings
 

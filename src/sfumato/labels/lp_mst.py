@@ -314,7 +314,7 @@ class Learning:
 
     def _reported(self, part: np.ndarray, prior: np.ndarray | None, stage: int) -> np.ndarray:
         """The reports of a part: a release of the run; the first one's cost is that of all."""
-        from sfumato.labels.reports import reports_of, words_of
+        from sfumato.labels.response import reports_of, words_of
 
         response, threads = self.settings.response(self.classes), torch.get_num_threads()
 

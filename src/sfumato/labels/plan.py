@@ -276,7 +276,7 @@ class LabelPlan(Generic[Ready]):
 
     def _facts(self, ready: Ready, data: ExampleDataset) -> Facts:
         from sfumato.data.domain import BUILT
-        from sfumato.labels.reports import label_facts
+        from sfumato.labels.response import label_facts
 
         told = self.mechanism(ready)
         said = (*data.assumptions, *([BUILT] if data.found else []))

@@ -71,7 +71,7 @@ from sfumato._files import read_json, sibling, whole_folder, write_atomic, write
 from sfumato._random import RandomSource
 from sfumato.accounting import Event, compose, event_from_json, guarantee
 from sfumato.labels.files import Cells, LabelFile, open_label_file, refuse_other_format
-from sfumato.labels.reports import PHASE, label_facts, reports_of, words_of
+from sfumato.labels.response import PHASE, label_facts, reports_of, words_of
 from sfumato.labels.table import LabelSettings, TableWork
 from sfumato.ledger import Budget
 from sfumato.runs import Run, RunFolder

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from sfumato.accounting import Event
     from sfumato.data import ExampleDataset
     from sfumato.labels.plan import Given
-    from sfumato.labels.reports import Response
+    from sfumato.labels.response import Response
     from sfumato.labels.table import LabelSettings
     from sfumato.runs import Checkpoint, Run
     from sfumato.training import Supervised
@@ -228,7 +228,7 @@ class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
         self, ready: np.ndarray, given: Given, run: Run, saved: Checkpoint | None, progress: Progress
     ) -> tuple[nn.Module, np.ndarray, dict[str, Any]]:
         """Count, report, train."""
-        from sfumato.labels.reports import randomized
+        from sfumato.labels.response import randomized
         from sfumato.training.trainable import copied
 
         model, data, device = given.model, given.data, given.device

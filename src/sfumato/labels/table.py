@@ -72,7 +72,7 @@ if TYPE_CHECKING:
     from sfumato.accounting import Event
     from sfumato.labels.files import Cells, LabelFile
     from sfumato.labels.priors import FileClusters, NoisyHistogram, PublicPrior, RowPriors
-    from sfumato.labels.reports import Response
+    from sfumato.labels.response import Response
 
 
 class Coding(Protocol):
