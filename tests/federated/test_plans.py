@@ -50,7 +50,7 @@ def test_the_ledger_holds_what_ran(blobs, tiny, tmp_path):
     plan = FedAvg(rounds=3, cohort=4, noise=0.9, seed=1, client={"max_examples": 2})
     result = plan.fit(tiny(), blobs(8), out=tmp_path / "run")
     ledger = Ledger.open(tmp_path / "run" / "ledger.jsonl")
-    assert ledger.event() == acc.Gaussian(0.9).poisson(0.5) * 3
+    assert ledger.totals.event() == acc.Gaussian(0.9).poisson(0.5) * 3
     *rounds, named = ledger
     assert [entry["noise_std"] for entry in rounds] == [0.9] * 3
     assert [entry["sensitivity"] for entry in rounds] == [1.0] * 3

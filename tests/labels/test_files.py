@@ -308,7 +308,7 @@ def test_a_release_that_is_allowed_states_the_sum(released: Path):
     assert 1.5 - 1e-9 < third.statement.epsilon <= 1.5
     assert second.statement.disclosure["other_releases"] == "1 earlier ones of the same labels are counted here."
     with Ledger.open(second.folder / "ledger.jsonl") as ledger:
-        assert ledger.event() == acc.PureDP(0.5, "replace") * 2
+        assert ledger.totals.event() == acc.PureDP(0.5, "replace") * 2
 
 
 class Killed(BaseException):

@@ -48,7 +48,7 @@ def test_only_the_label_changes_and_ledger_and_statement_stand_beside(parquet: P
     assert json.loads((folder / "statement.json").read_text())["unit"] == "label"
     assert not (folder / "checkpoint" / "key").exists()
     with Ledger.open(folder / "ledger.jsonl") as ledger:
-        assert ledger.event() == acc.PureDP(1.0, "replace")
+        assert ledger.totals.event() == acc.PureDP(1.0, "replace")
 
 
 def test_the_folder_names_the_table_that_it_was_written_for(parquet: Path, out: Path):
@@ -87,7 +87,7 @@ def test_what_the_ledger_adds_up_to_is_not_above_epsilon(parquet: Path, out: Pat
     statement = randomize_table(parquet, out, chosen).statement
     assert chosen.epsilon - 1e-9 < statement.epsilon <= chosen.epsilon
     with Ledger.open(run_folder(out) / "ledger.jsonl") as ledger:
-        assert ledger.releases == (1 if chosen.histogram is None else 2)
+        assert ledger.totals.releases == (1 if chosen.histogram is None else 2)
 
 
 def test_a_counted_prior_helps_where_most_labels_are_alike(parquet: Path, table: pa.Table, tmp_path: Path):

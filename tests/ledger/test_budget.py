@@ -142,7 +142,7 @@ def test_a_budget_can_be_tightened_by_opening_and_loosened_only_openly(tmp_path:
     path = tmp_path / "a.jsonl"
     Ledger.open(path, budget=Budget(epsilon=1.0, delta=1e-5)).close()
     with Ledger.open(path, budget=Budget(epsilon=0.5, delta=1e-5)) as ledger:
-        assert (len(ledger), ledger.releases) == (2, 0)
+        assert (len(ledger), ledger.totals.releases) == (2, 0)
     before = path.read_bytes()
     looser = (
         Budget(epsilon=1.0, delta=1e-5),
@@ -171,7 +171,7 @@ def test_a_budget_that_is_spent_already_opens_and_refuses(tmp_path: Path) -> Non
     with Ledger.open(path) as ledger:
         ledger.append(Gaussian(1.0))
     with Ledger.open(path, budget=Budget(epsilon=1.0, delta=1e-5)) as ledger:
-        assert ledger.event() == Gaussian(1.0)
+        assert ledger.totals.event() == Gaussian(1.0)
         assert ledger.remaining(Gaussian(1000.0)) == 0
         with pytest.raises(BudgetExceeded, match="is spent already"):
             ledger.append(Gaussian(1000.0))
@@ -187,9 +187,9 @@ def test_going_back_never_loses_the_budget(tmp_path: Path) -> None:
         ledger.truncate(4)
         assert ledger.remaining(Gaussian(8.0)) == left
         ledger.truncate(2)
-        assert ledger.budget == Budget(epsilon=4.0, delta=1e-5)
+        assert ledger.totals.budget == Budget(epsilon=4.0, delta=1e-5)
         assert ledger.remaining(Gaussian(8.0)) == left + 1
-        assert (len(ledger), ledger.releases) == (3, 2)
+        assert (len(ledger), ledger.totals.releases) == (3, 2)
 
 
 def test_what_no_accountant_knows_is_refused() -> None:

@@ -27,10 +27,10 @@ def write(path: Path, entries: int) -> Ledger:
 def test_it_says_what_was_released(tmp_path: Path) -> None:
     ledger = write(tmp_path / "a.jsonl", 10)
     assert len(ledger) == 10
-    assert ledger.event() == STEP * 6 + Gaussian(2.0) * 4
+    assert ledger.totals.event() == STEP * 6 + Gaussian(2.0) * 4
     assert [entry["round"] for entry in ledger] == list(range(10))
     with Ledger.open(tmp_path / "a.jsonl") as again:
-        assert (again.head, again.event(), len(again)) == (ledger.head, ledger.event(), 10)
+        assert (again.totals.head, again.totals.event(), len(again)) == (ledger.totals.head, ledger.totals.event(), 10)
 
 
 def test_equal_runs_write_equal_bytes(tmp_path: Path) -> None:
@@ -44,7 +44,7 @@ def test_going_back_and_on_again_leaves_no_trace(tmp_path: Path, kept: int) -> N
     ledger = write(tmp_path / "a.jsonl", 6)
     ledger.truncate(kept)
     short = write(tmp_path / "b.jsonl", kept)
-    assert (ledger.head, ledger.event(), len(ledger)) == (short.head, short.event(), kept)
+    assert (ledger.totals.head, ledger.totals.event(), len(ledger)) == (short.totals.head, short.totals.event(), kept)
     for each in (ledger, short):
         each.append(NonPrivate(), note="more")
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
@@ -201,13 +201,15 @@ def test_phases_add_up_to_the_whole(tmp_path: Path) -> None:
     ledger = Ledger.open(tmp_path / "a.jsonl")
     for phase, event in (("pretrain", STEP), (None, Gaussian(4.0)), ("train", STEP * 2), ("pretrain", STEP)):
         ledger.append(event, phase=phase)
-    assert ledger.phases() == ("pretrain", "", "train")
-    assert ledger.event("pretrain") == STEP * 2 == ledger.event("train")
-    assert ledger.event("") == Gaussian(4.0)
-    assert sum((ledger.event(phase) for phase in ledger.phases()), NonPrivate() * 0) == ledger.event()
+    assert ledger.totals.phases() == ("pretrain", "", "train")
+    assert ledger.totals.event("pretrain") == STEP * 2 == ledger.totals.event("train")
+    assert ledger.totals.event("") == Gaussian(4.0)
+    assert (
+        sum((ledger.totals.event(phase) for phase in ledger.totals.phases()), NonPrivate() * 0) == ledger.totals.event()
+    )
     assert Ledger.read(tmp_path / "a.jsonl").event("train") == STEP * 2
     with pytest.raises(InputError, match="no phase 'tune'; its phases are: 'pretrain', '', 'train'"):
-        ledger.event("tune")
+        ledger.totals.event("tune")
     for phase in ("", 3):
         with pytest.raises(InputError, match="phase must be a name"):
             ledger.append(STEP, phase=phase)  # type: ignore[arg-type]
@@ -352,4 +354,4 @@ def test_it_refuses_a_budget_and_a_phase_that_are_none(tmp_path: Path) -> None:
         with pytest.raises(InputError, match="budget"):
             ledger.replace_budget(1.0, reason="more")  # type: ignore[arg-type]
         with pytest.raises(InputError, match="phase"):
-            ledger.event(["train"])  # type: ignore[arg-type]
+            ledger.totals.event(["train"])  # type: ignore[arg-type]

@@ -87,15 +87,15 @@ def test_the_origin_of_what_was_chained_anew_is_kept(tmp_path: Path) -> None:
     with Ledger.open(tmp_path / "merged.jsonl") as merged, Ledger.open(other) as source:
         added, there = list(merged)[2:], list(source)[1:]
         assert [entry["origin"]["hash"] for entry in added] == [entry["hash"] for entry in there]
-        assert {entry["origin"]["head"] for entry in added} == {source.head}
+        assert {entry["origin"]["head"] for entry in added} == {source.totals.head}
         assert all(entry["origin"]["file"].endswith("1.jsonl") for entry in added)
         assert added[0]["run"] == "writer 1"
-        assert merged.phases() == ("kind 0", "kind 1", "kind 2")
+        assert merged.totals.phases() == ("kind 0", "kind 1", "kind 2")
     third = shutil.copy(tmp_path / "merged.jsonl", tmp_path / "third.jsonl")
     add(third, [0], identity="third")
     Ledger.merge([other, third], tmp_path / "second.jsonl")
     with Ledger.open(tmp_path / "second.jsonl") as again:
-        assert again.event() == total([0, 1, 2, 2, 0])
+        assert again.totals.event() == total([0, 1, 2, 2, 0])
 
 
 def test_two_independent_runs_of_one_plan_are_never_taken_for_one(tmp_path: Path) -> None:

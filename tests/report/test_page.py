@@ -287,7 +287,7 @@ def test_the_ledger_is_verified_and_accounted_anew(make_run):
     assert "whole: 40 entries verified" in text
     assert "the statement is borne out" in text
     with Ledger.open(run / "ledger.jsonl") as ledger:
-        assert ledger.head in text
+        assert ledger.totals.head in text
         for _ in range(40):
             ledger.append(acc.Gaussian(0.2))
     text = read(write_report([run])).text
@@ -426,7 +426,7 @@ def test_the_questions_of_a_disclosure_are_answered_or_left_open_in_words(make_r
 def test_a_budget_in_the_ledger_is_no_release(make_run):
     run = make_run(done=5)
     with Ledger.open(run / "ledger.jsonl", budget=Budget(epsilon=1.0, delta=1e-5)) as ledger:
-        head = ledger.head
+        head = ledger.totals.head
     found = read_run(run).ledger
     assert (found.entries, found.rounds, found.head) == (6, 5, head)
 

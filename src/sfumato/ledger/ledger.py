@@ -14,7 +14,7 @@ would exceed it is refused before anything is written.
 >>> ledger = Ledger.open(path, budget=Budget(epsilon=1.0, delta=1e-6))
 >>> for round in range(3):
 ...     ledger.append(Gaussian(2.0).poisson(0.01), phase="train", round=round)
->>> ledger.event() == Gaussian(2.0).poisson(0.01) * 3, ledger.phases(), len(ledger)
+>>> ledger.totals.event() == Gaussian(2.0).poisson(0.01) * 3, ledger.totals.phases(), len(ledger)
 (True, ('train',), 4)
 >>> ledger.remaining(Gaussian(2.0).poisson(0.01)) // 100
 16
@@ -62,7 +62,6 @@ from typing import Any, BinaryIO
 from sfumato._check import InputError, whole
 from sfumato._files import sibling, sync_folder, write_atomic, write_whole
 from sfumato.accounting.events import Event, compose, event_from_json, terms
-from sfumato.ledger import entries
 from sfumato.ledger import entries as chain
 from sfumato.ledger.budget import Budget, BudgetExceeded, Meter, meter
 from sfumato.ledger.entries import ORIGIN
@@ -334,7 +333,7 @@ def merge(
     in_force = budget or _tightest([source for source in sources if source.totals.budget])
     write_atomic(out, lambda temporary: _write(temporary, [(sources[i], keys[i]) for i in kept], in_force))
     totals = Totals()
-    for entry, _ in entries.entries(out):
+    for entry, _ in chain.entries(out):
         totals.record(entry)
     return totals
 
@@ -349,7 +348,7 @@ def _different(paths: list[Path]) -> list[Path]:
 
 def _read(path: Path) -> _Source:
     source, seen = _Source(path), Counter[bytes]()
-    for entry, _ in entries.entries(path):
+    for entry, _ in chain.entries(path):
         try:
             source.totals.record(entry)
         except InputError as error:
@@ -455,15 +454,15 @@ def _write(path: Path, sources: list[tuple[_Source, list[_Key]]], budget: Budget
 
         def put(fields: dict[str, Any]) -> None:
             nonlocal index, head
-            entry = entries.seal(fields, index=index, previous=head)
-            file.write(entries.line(entry))
+            entry = chain.seal(fields, index=index, previous=head)
+            file.write(chain.line(entry))
             index, head = index + 1, entry["hash"]
 
-        for entry, _ in entries.entries(first.path):
-            file.write(entries.line(entry))
+        for entry, _ in chain.entries(first.path):
+            file.write(chain.line(entry))
         for source, keys in others:
             own, place = None, iter(keys)
-            for entry, _ in entries.entries(source.path):
+            for entry, _ in chain.entries(source.path):
                 own = entry.get("run", own)
                 if "event" not in entry:
                     continue
@@ -486,6 +485,7 @@ class Ledger:
     Attributes:
         path: the file.
         identity: of this writer, or None; see `open`.
+        totals: what its entries add up to: releases, phases, the head of the chain, the budget in force.
         recovered: bytes of a torn last line that opening removed, 0 as a rule.
     """
 
@@ -495,7 +495,7 @@ class Ledger:
         self.recovered = 0
         self._file = file
         self._locked = False
-        self._totals = Totals()
+        self.totals = Totals()
         self._meter: Meter | None = None
         self._ends = array("Q")  # byte position after each entry
         self._seen = self._state()
@@ -595,38 +595,6 @@ class Ledger:
         if self._meter is not None:
             self._meter.spend(event)
 
-    def event(self, phase: str | None = None) -> Event:
-        """Everything recorded so far in a phase, composed; over all phases without one.
-
-        Raises:
-            InputError: there is no such phase.
-        """
-        return self._totals.event(phase)
-
-    def phases(self) -> tuple[str, ...]:
-        """The names of the phases in the order of their first release; "" for releases without a phase."""
-        return self._totals.phases()
-
-    @property
-    def head(self) -> str:
-        """Hash of the last entry; 64 zeros for an empty ledger."""
-        return self._totals.head
-
-    @property
-    def writer(self) -> str | None:
-        """Identity of the writer of the last entry, or None."""
-        return self._totals.run
-
-    @property
-    def releases(self) -> int:
-        """Entries that record an event; the others set a budget."""
-        return self._totals.releases
-
-    @property
-    def budget(self) -> Budget | None:
-        """The budget in force."""
-        return self._totals.budget
-
     def remaining(self, event: Event) -> int | float:
         """How many more of this event the budget allows.
 
@@ -667,7 +635,7 @@ class Ledger:
             InputError: that in the file is tighter, or cannot be compared.
         """
         _require_budget(budget)
-        before = self.budget
+        before = self.totals.budget
         if budget == before:
             return
         if before is not None and not budget.within(before):
@@ -716,12 +684,12 @@ class Ledger:
             )
         if entries == len(self):
             return
-        held = self.budget if entries <= self._totals.budget_entry else None
+        held = self.totals.budget if entries <= self.totals.budget_entry else None
         self._lock()
         os.ftruncate(self._file.fileno(), self._ends[entries - 1] if entries else 0)
         os.fsync(self._file.fileno())
         self._load()
-        if held is not None and held != self.budget:
+        if held is not None and held != self.totals.budget:
             self._write_budget(held)
 
     def close(self) -> None:
@@ -742,9 +710,9 @@ class Ledger:
 
     def _write(self, fields: dict[str, Any], event: Event | None = None) -> None:
         """Put one entry at the end."""
-        if self.identity != self._totals.run and "statement" not in fields:  # which is no release
+        if self.identity != self.totals.run and "statement" not in fields:  # which is no release
             fields = {**fields, "run": self.identity}
-        entry = chain.seal(fields, index=len(self), previous=self.head)
+        entry = chain.seal(fields, index=len(self), previous=self.totals.head)
         line = chain.line(entry)
         self._lock()
         self._refuse_changes()
@@ -755,7 +723,7 @@ class Ledger:
             with contextlib.suppress(OSError):  # what is torn then is dropped when it is opened again
                 self._restore()
             raise
-        self._totals.record(entry, event)
+        self.totals.record(entry, event)
         self._ends.append(self._size + len(line))
         self._seen = self._state()
 
@@ -805,15 +773,15 @@ class Ledger:
 
     def _write_budget(self, budget: Budget, **fields: Any) -> None:
         self._write({"kind": "budget", "budget": budget.to_json(), **fields})
-        self._meter = meter(budget, self._totals.counts)
+        self._meter = meter(budget, self.totals.counts)
 
     def _load(self, at_least: int = 0) -> None:
-        self._totals, self._ends = Totals(), array("Q")
+        self.totals, self._ends = Totals(), array("Q")
         tear: list[bytes] = []
         for entry, end in chain.entries(self.path, tear=tear):
-            _record(self.path, self._totals, entry)
+            _record(self.path, self.totals, entry)
             self._ends.append(end)
-        self._meter = meter(self.budget, self._totals.counts) if self.budget else None
+        self._meter = meter(self.totals.budget, self.totals.counts) if self.totals.budget else None
         if len(self) < at_least:
             raise InputError(
                 f"{self.path} has {len(self)} entries and should have {at_least}: it was cut short; take a whole copy"

@@ -397,7 +397,7 @@ class Run:
 
     def spent(self) -> Event:
         """Everything recorded so far, composed."""
-        return compose(self._spent) if self._ledger is None else self._ledger.event()
+        return compose(self._spent) if self._ledger is None else self._ledger.totals.event()
 
     def note(self, row: dict[str, Any]) -> None:
         """Add a row to the metrics; what is private in it stands under "not_private"."""
@@ -412,7 +412,7 @@ class Run:
             return
         self._last = Checkpoint(
             ledger_entries=len(self._ledger),
-            ledger_head=self._ledger.head,
+            ledger_head=self._ledger.totals.head,
             metrics_lines=self.folder.metrics_lines,
             fingerprint=self._fingerprint,
             complete=complete,
@@ -452,7 +452,7 @@ class Run:
                 self.spent(),
                 facts,
                 noise_source="seeded" if facts.seeded else self.source.kind,
-                ledger=None if ledger is None else {"entries": len(ledger), "head": ledger.head},
+                ledger=None if ledger is None else {"entries": len(ledger), "head": ledger.totals.head},
                 key_on_disk=self.folder is not None and not complete,
             )
             if self.folder is not None and ledger is not None:
@@ -526,9 +526,9 @@ class Run:
 
     def _refuse_stranger(self, ledger: Ledger, saved: Checkpoint) -> None:
         """Refuse a key that is not the ledger's, and a statement that would call seeded releases random."""
-        if self.source.kind == "os" and ledger.releases and ledger.writer is None:
+        if self.source.kind == "os" and ledger.totals.releases and ledger.totals.run is None:
             raise InputError("the releases in the ledger were seeded; go on with the same seed, or start a new run")
-        if not saved.complete and ledger.writer not in (None, self._identity()):
+        if not saved.complete and ledger.totals.run not in (None, self._identity()):
             raise InputError(
                 "the last entry of the ledger was written with another key than that in the checkpoint; take ledger "
                 "and checkpoint of one run, or start a new run"

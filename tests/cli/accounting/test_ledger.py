@@ -36,7 +36,7 @@ def test_show_gives_each_row_s_own_cost_and_the_running_total(sfumato, ledger: P
     assert (told["delta"], told["adjacency"], told["entries"], told["releases"]) == (1e-6, "add_remove", 26, 25)
     with Ledger.open(ledger) as opened:
         assert told["budget"]["more_of_the_last"] == opened.remaining(TRAIN)
-        assert told["head"] == opened.head
+        assert told["head"] == opened.totals.head
     shown = sfumato("ledger", "show", ledger).out
     for words in (
         "gaussian (noise multiplier 1.1), Poisson sample 0.01",
