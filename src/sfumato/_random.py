@@ -94,7 +94,6 @@ Well-mixed bits of a number and a key, for many numbers at once; not for noise, 
 
 import hashlib
 import math
-import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
@@ -251,6 +250,8 @@ class RandomSource:
     @classmethod
     def from_os(cls) -> "RandomSource":
         """A fresh key from the operating system's CSPRNG."""
+        import secrets
+
         return cls(secrets.token_bytes(32), "os")
 
     @classmethod
