@@ -458,7 +458,7 @@ def test_what_only_the_author_knows_is_left_open(blobs, tiny) -> None:
 
 def test_a_run_without_noise_claims_nothing(blobs, tiny) -> None:
     answers = statement_of(blobs, tiny, **{"noise.noise_multiplier": 0.0}).disclosure
-    assert "nothing is covered" in answers["released"]
+    assert "Nothing is covered" in answers["released"]
     assert answers["cryptographic_noise"] == NOT_STATED
 
 
