@@ -226,12 +226,12 @@ class EmbeddingTable:
             vectors = self._matrix(block.pop(self.column), start)
             if dimensions not in (None, vectors.shape[1]):
                 raise InputError(
-                    f"{self.source.told}: embeddings have {dimensions} and {vectors.shape[1]} dimensions; embed all "
+                    f"{self.source.title}: embeddings have {dimensions} and {vectors.shape[1]} dimensions; embed all "
                     "with one model"
                 )
             dimensions, first = vectors.shape[1], start
             start += len(vectors)
-            yield pa.table(block), directions(vectors, lambda row: f"{self.source.told}: row {first + row}")  # noqa: B023
+            yield pa.table(block), directions(vectors, lambda row: f"{self.source.title}: row {first + row}")  # noqa: B023
 
     def taken(self, places: np.ndarray, rows: int) -> pa.Table:
         """What these rows are, in this order; any of them may come several times."""
@@ -247,15 +247,15 @@ class EmbeddingTable:
     def _matrix(self, column: pa.Array, start: int) -> np.ndarray:
         if column.null_count:
             row = int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-            raise InputError(f"{self.source.told}: row {start + row} has no embedding; leave it out")
+            raise InputError(f"{self.source.title}: row {start + row} has no embedding; leave it out")
         flat = column.flatten()
         if flat.null_count:
             raise InputError(
-                f"{self.source.told}: an embedding between rows {start} and {start + len(column)} lacks values"
+                f"{self.source.title}: an embedding between rows {start} and {start + len(column)} lacks values"
             )
         width = len(flat) // len(column)
         if not pa.types.is_fixed_size_list(column.type) and (np.diff(column.offsets.to_numpy()) != width).any():
-            raise InputError(f"{self.source.told}: embeddings have different lengths; embed all with one model")
+            raise InputError(f"{self.source.title}: embeddings have different lengths; embed all with one model")
         return flat.to_numpy(zero_copy_only=False).reshape(len(column), width)
 
 
@@ -524,7 +524,7 @@ def _of_user(user: str, gallery: EmbeddingTable) -> Queries:
     )
     if not count:
         raise InputError(
-            f"{gallery.source.told} has no user {user!r:.80}; sfumato embed writes the names into column user"
+            f"{gallery.source.title} has no user {user!r:.80}; sfumato embed writes the names into column user"
         )
     return Queries(count=count, blocks=rows())
 

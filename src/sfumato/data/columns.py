@@ -274,7 +274,7 @@ def refuse_stray_text(source: Records, role: str, column: str, *, names: bool = 
     commas &= odd > 0
     if not cell or not (commas or usual) or (names and whole and not commas and not missing):
         return
-    found = f"{source.told}: {role}={column!r} is {cell!r} at {source.place(_first_row(source, column, cell))}"
+    found = f"{source.title}: {role}={column!r} is {cell!r} at {source.place(_first_row(source, column, cell))}"
     if commas:
         raise InputError(f"{found}, a number with a comma; write numbers with a point and without commas")
     raise InputError(f"{found}, but a number in {usual:,} rows; correct it or drop the row")
@@ -304,7 +304,7 @@ def labels_of(source: Records, column: str, *, declared: bool) -> np.ndarray:
     """
     if is_text(source.kind(column)) and not declared:
         refuse_stray_text(source, "label", column, names=True)
-    title, blocks, start = f"{source.told}: the label {column!r}", [], 0
+    title, blocks, start = f"{source.title}: the label {column!r}", [], 0
     for block in source.blocks([column], _ROWS):
         array = block[column]
         if pa.types.is_boolean(array.type):  # the classes that a text file of the same table has
@@ -327,7 +327,7 @@ def users_of(source: Records, column: str) -> tuple[list[str], np.ndarray]:
     Raises:
         InputError: a row has no user, or they are neither whole numbers nor text.
     """
-    title, start, codes = f"{source.told}: the user {column!r}", 0, []
+    title, start, codes = f"{source.title}: the user {column!r}", 0, []
     found: dict[str | int, int] = {}
     for array in source.names_of(column, _ROWS):
         names, rows = names_in(
@@ -363,11 +363,11 @@ class Codes:
 
     Args:
         role: what they are of, for messages.
-        people: whether they are of users, whose names are taken as they are; else blanks around a name do not count.
+        exact: whether names are taken as they are, as those of users; else blanks around a name do not count.
     """
 
-    def __init__(self, role: str, *, people: bool = False) -> None:
-        self._role, self._people = role, people
+    def __init__(self, role: str, *, exact: bool = False) -> None:
+        self._role, self._exact = role, exact
         self._numbers: dict[str, int] = {}
 
     @property
@@ -386,7 +386,7 @@ class Codes:
             InputError: a name is missing, or they are neither.
         """
         found, rows = names_in(array, f"the {self._role}", where)
-        texts = [str(name) if self._people else str(name).strip() for name in found]
+        texts = [str(name) if self._exact else str(name).strip() for name in found]
         return np.array([self._numbers.setdefault(text, len(self._numbers)) for text in texts], np.int32)[rows]
 
 

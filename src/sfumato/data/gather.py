@@ -152,14 +152,14 @@ class _Numbers:
         self._records, self._names = records, names
 
     def rows(self, block: dict[str, pa.Array], start: int, digest: Any, *, wanted: bool) -> tuple[np.ndarray, Any]:
-        title, place = self._records.told, self._records.place
+        title, place = self._records.title, self._records.place
         read = [numbers(block[name], f"{title}: {name}", start, place) for name in self._names]
         return _hashed(checked_inputs(np.stack(read, 1) if read[0].ndim == 1 else read[0]), digest)
 
 
 class _Tokens:
     def __init__(self, records: Records, name: str, tokenize: Tokenize) -> None:
-        self._name, self._texts = name, Texts(tokenize, f"{records.told}: {name}", records.place)
+        self._name, self._texts = name, Texts(tokenize, f"{records.title}: {name}", records.place)
 
     def rows(self, block: dict[str, pa.Array], start: int, digest: Any, *, wanted: bool) -> tuple[np.ndarray, Any]:
         return _hashed(self._texts.ids(block[self._name], start), digest)
@@ -569,7 +569,7 @@ def _gather(
                     for names_, block_, row in zip(columns, rows, first, strict=True):
                         if block_.shape[1:] != row.shape[1:]:
                             raise InputError(
-                                f"{records.told}: {names_[0]} at {records.place(done - step)} has the shape "
+                                f"{records.title}: {names_[0]} at {records.place(done - step)} has the shape "
                                 f"{block_.shape[1:]}, those before it {row.shape[1:]}; pad or cut them to one"
                             )
                     sink.add(kept, rows)
@@ -606,7 +606,7 @@ def _stages(records: Records, columns: Sequence[Sequence[str]], how: Reading) ->
         else:
             stages.append(_Numbers(records, names))
     if not any(isinstance(stage, Pictures) for stage in stages) and (how.size is not None or how.channels is not None):
-        raise InputError(f"size and channels are for pictures; {records.told} has none in {', '.join(columns[0])}")
+        raise InputError(f"size and channels are for pictures; {records.title} has none in {', '.join(columns[0])}")
     return stages
 
 
@@ -624,10 +624,10 @@ def _first_row(records: Records, names: list[str], stages: Sequence[Any]) -> lis
     bad = next((stage.counts.bad_names for stage in stages if isinstance(stage, Pictures)), None) or []
     if records.needs:
         hint = f": {records.pictures}/{bad[0]}" if bad else ""
-        raise InputError(f"{records.told} has no {records.needs[0]}{hint}; it needs {records.needs[1]}")
+        raise InputError(f"{records.title} has no {records.needs[0]}{hint}; it needs {records.needs[1]}")
     if len(names) == 1:
-        raise InputError(f"{records.told}: {names[0]} has no readable pictures: {', '.join(bad)}")
-    raise InputError(f"{records.told} has no rows whose pictures can all be read")
+        raise InputError(f"{records.title}: {names[0]} has no readable pictures: {', '.join(bad)}")
+    raise InputError(f"{records.title} has no rows whose pictures can all be read")
 
 
 def _common_rows(read: tuple[np.ndarray, Any], kept: np.ndarray, like: np.ndarray) -> np.ndarray:
@@ -641,13 +641,13 @@ def _common_rows(read: tuple[np.ndarray, Any], kept: np.ndarray, like: np.ndarra
 
 
 def input_columns(
-    records: Records, given: str | Sequence[str] | None, others: Sequence[str | None], tokenize: Tokenize | None = None
+    records: Records, named: str | Sequence[str] | None, others: Sequence[str | None], tokenize: Tokenize | None = None
 ) -> list[list[str]]:
     """The columns of each of the inputs: columns of single numbers are one input together, any other is its own.
 
     Args:
         records: the table.
-        given: columns; None takes the only one with pictures, or else the only one with paths of some; where somebody
+        named: columns; None takes the only one with pictures, or else the only one with paths of some; where somebody
             named their folder, first the latter.
         others: columns that are something else, as the user, or None.
         tokenize: turns texts into ids, or None.
@@ -655,7 +655,7 @@ def input_columns(
     Raises:
         InputError: a column is not there, or is none that can be an input; or it is not clear which one to take.
     """
-    if given is None:
+    if named is None:
         free = [name for name in dict.fromkeys(records.names) if name not in others]
         found = [name for name in free if is_picture(records.kind(name))]
         if not found or records.folder is not None:
@@ -671,13 +671,13 @@ def input_columns(
                 raise InputError(_no_addresses(records, addresses[0]))
             several = "; rows that stand alone can have several columns by a schema (--schema FILE)"
             raise InputError(
-                f"{records.told}: {kinds}, so name the input: --input COLUMN or input=, of {records.has}"
+                f"{records.title}: {kinds}, so name the input: --input COLUMN or input=, of {records.has}"
                 f"{'' if found or taken else several}"
             )
         return [found]
-    names = [given] if isinstance(given, str) else list(given)
+    names = [named] if isinstance(named, str) else list(named)
     if not names:
-        raise InputError(f"input must name at least one column of {records.told}; it has {records.has}")
+        raise InputError(f"input must name at least one column of {records.title}; it has {records.has}")
     for name in names:
         records.refuse_absent("input", name)
         kind = records.kind(name)
@@ -686,17 +686,17 @@ def input_columns(
                 raise InputError(_no_addresses(records, name))
             refuse_stray_text(records, "input", name)
             raise InputError(
-                f"{records.told}: input={name!r} is text; say in Python how it becomes ids: tokenize=data.Tokenizer("
+                f"{records.title}: input={name!r} is text; say in Python how it becomes ids: tokenize=data.Tokenizer("
                 "vocabulary=32768, length=128), or a function from texts to lists of ids; of paths of pictures that do "
                 "not end like some, name the folder: --folder FOLDER or folder="
             )
         if not (is_text(kind) or is_picture(kind) or is_list(kind) or is_number(kind)):
             raise InputError(
-                f"{records.told}: input={name!r} is {kind}; inputs are pictures, numbers or lists of as many numbers "
+                f"{records.title}: input={name!r} is {kind}; inputs are pictures, numbers or lists of as many numbers "
                 f"in each row: {remedy_of(kind)}"
             )
     if tokenize is not None and not any(is_tokenized(records, name) for name in names):
-        raise InputError(f"tokenize is for texts; {records.told} has none in {', '.join(names)}")
+        raise InputError(f"tokenize is for texts; {records.title} has none in {', '.join(names)}")
     if all(is_number(records.kind(name)) for name in names):
         return [names]
     return [[name] for name in names]
@@ -778,7 +778,7 @@ def _users(
             spool = sibling(path, after=".rows")
             kept = [Column("kept", (), np.dtype(np.uint8)), Column(INPUTS, shape, dtype)]
             writer = StoreWriter(spool, kept, users=False, class_names=False, options=options, private=private)
-            return _Spool(writer, stages, facts, records.told, order=order)
+            return _Spool(writer, stages, facts, records.title, order=order)
         writer = StoreWriter(
             path,
             user_columns(shape, dtype),
@@ -788,7 +788,7 @@ def _users(
             options=options,
             private=private,
         )
-        given = writer, stages, facts, records.told
+        given = writer, stages, facts, records.title
         return _Direct(*given, users=users, owner=owner, codes=classes.values.astype(np.int64), names=paths)
 
     read = _gather(records, columns, how, places, written)
@@ -887,7 +887,7 @@ def examples_of_records(
         spool = sibling(path, after=".rows")
         writer = StoreWriter(spool, kept, users=False, class_names=False, options=options, private=private)
         values = () if found is None and targets is None else (targets if found is None else found.values)
-        return _Spool(writer, stages, _digest((), order[:0], np.asarray(values), ()), records.told, order=order)
+        return _Spool(writer, stages, _digest((), order[:0], np.asarray(values), ()), records.title, order=order)
 
     class_names = _named(records, label, label_names) if classes else label_names
     sizes = vocabulary_sizes
@@ -941,7 +941,7 @@ def _classes(
         return RowClasses(values=owner, names=names, whole=declared, found=() if declared else (NAMES,))
     values = labels_of(records, label, declared=declared)
     if values.dtype.kind == "f":
-        values = to_float32(values, f"{records.told}: the label {label!r}")
+        values = to_float32(values, f"{records.title}: the label {label!r}")
     if values.dtype.kind in "US" and not declared:
         found, values = np.unique(values, return_inverse=True)
         return RowClasses(values=values, names=Strings.from_list(found.tolist()), found=(NAMES,))
@@ -958,10 +958,10 @@ def _refuse_odd(records: Records, how: Reading, **columns: str | None) -> None:
         raise InputError(refusal(records.pictures / path, reason))
     if records.count == 0:
         what, needs = records.needs or ("rows", "")
-        raise InputError(f"{records.told} has no {what}" + f"; it needs {needs}" * bool(needs))
+        raise InputError(f"{records.title} has no {what}" + f"; it needs {needs}" * bool(needs))
     if how.store is not None:
         if records.files and how.store.resolve().is_relative_to(records.pictures.resolve()):
-            raise InputError(f"{how.store} lies inside {records.told}; choose a folder outside of the pictures")
+            raise InputError(f"{how.store} lies inside {records.title}; choose a folder outside of the pictures")
         refuse_full(how.store)
 
 
@@ -979,7 +979,7 @@ def _looked(
     named = [names for names in columns if _of_pictures(records, names[0], how) and names_files(records, names[0])]
     if records.folder is not None:
         if not named:
-            refuse_folder(records.folder, f"{records.told}: {', '.join(name for names in columns for name in names)}")
+            refuse_folder(records.folder, f"{records.title}: {', '.join(name for names in columns for name in names)}")
         if not records.folder.is_dir():
             what = (
                 f"{records.folder} is no folder" if records.folder.exists() else f"there is no folder {records.folder}"
@@ -1047,6 +1047,6 @@ def _named(records: Records, label: str | None, given: Sequence[str] | None) -> 
 
 def _no_addresses(records: Records, name: str) -> str:
     return (
-        f"{records.told}: {name!r} holds addresses, and pictures are read from files; download them, and name a column "
-        "of their paths"
+        f"{records.title}: {name!r} holds addresses, and pictures are read from files; download them, and name a "
+        "column of their paths"
     )

@@ -2,7 +2,7 @@
 
 What a table's values were taken for where they are not what the schema declares, counted by column.
 
->>> told_repairs(Repairs({(CLIPPED, "age"): 2, (FILLED, "age"): 0}), 1000)
+>>> repair_notes(Repairs({(CLIPPED, "age"): 2, (FILLED, "age"): 0}), 1000)
 ('clipped to the declared bounds: age 2 of 1,000 rows (these counts are not private)',)
 
 Targets from arrays: classes, or numbers, and whether classes were found in the records.
@@ -41,7 +41,7 @@ Repairs = Counter[tuple[str, str]]
 CLIPPED, FILLED, UNDECLARED = "clipped to the declared bounds", "missing and filled", "none of the declared values"
 
 
-def told_repairs(repairs: Repairs, rows: int) -> tuple[str, ...]:
+def repair_notes(repairs: Repairs, rows: int) -> tuple[str, ...]:
     """A line for each kind of repair that was made."""
     lines = []
     for what in (CLIPPED, FILLED, UNDECLARED):

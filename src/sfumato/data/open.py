@@ -375,7 +375,7 @@ def _opened(
 def _users(records: Records, given: Mapping[str, Any], how: Reading) -> UserDataset:
     if records.owners is None and "user" not in given:
         raise InputError(
-            f"{records.told} is a table: say whose each row is, --user COLUMN or user=, of {records.has}; or --text "
+            f"{records.title} is a table: say whose each row is, --user COLUMN or user=, of {records.has}; or --text "
             "for texts"
         )
     names = ("user", "input", "label", "label_names")

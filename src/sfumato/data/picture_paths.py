@@ -122,7 +122,7 @@ def where(records: Records, column: str, row: int, path: str | None) -> str:
     if records.files:
         return str(records.pictures / str(path))
     file = f" ({shown(records.pictures, path)})" if path is not None and path.strip() else ""
-    return f"{records.told}: {column} at {records.place(row)}{file}"
+    return f"{records.title}: {column} at {records.place(row)}{file}"
 
 
 def parts(cell: Any) -> tuple[bytes | None, str | None]:
@@ -185,7 +185,7 @@ def look_at_files(
         InputError: a cell names no file, unless these are skipped; or rows of two users name one: to leave that one out
             would make what is known of a user depend on another one.
     """
-    title = f"{records.told}: {column}"
+    title = f"{records.title}: {column}"
     files, rows = Files(), list[int]()
     owners = None if users is None else users[1]
     for row, (content, path) in _cells(records, column):

@@ -223,9 +223,9 @@ class Records:
     both as Hugging Face keeps them.
 
     Attributes:
-        told: what messages call it.
+        title: what messages call it.
         names: of its columns.
-        count: how many rows it has; −1 where only reading it tells.
+        count: how many rows it has; −1 where only reading it shows.
         kind: gives the Arrow type of a column.
         read: gives some columns in blocks of at most so many rows.
         classes: names of the classes of columns that have some, as Hugging Face's do.
@@ -233,9 +233,9 @@ class Records:
         texts: the same as `read`, with every cell as the file has it, where that is a file of text or the name of a
             folder; None where all columns have types. Names are read so: a column of 7 and NA is one of two names, and
             no column of numbers.
-        metadata: what the file says beside its columns; empty where several files say different things.
-        beside: the folder that the table lies in; the working directory for one in memory.
-        folder: where somebody says that its pictures are; None for beside it.
+        metadata: what the file states next to its columns; empty where several files differ.
+        parent: the folder that the table lies in; the working directory for one in memory.
+        folder: where its pictures are, if it was named; None for `parent`.
         owners: the users in their order, and which of them each row belongs to, int64 [rows]; None where a column says
             it.
         labelled: what rows are labelled, where no column says it.
@@ -246,7 +246,7 @@ class Records:
         channels: what pictures are converted to where no option says it; None keeps theirs.
     """
 
-    told: str
+    title: str
     names: tuple[str, ...]
     count: int
     kind: Callable[[str], pa.DataType]
@@ -255,7 +255,7 @@ class Records:
     place: Callable[[int], str] = position
     texts: Callable[[list[str], int], Iterable[pa.RecordBatch | pa.Table]] | None = None
     metadata: Mapping[bytes, bytes] = field(default_factory=dict)
-    beside: Path = Path()
+    parent: Path = Path()
     folder: Path | None = None
     owners: tuple[Sequence[str], np.ndarray] | None = None
     labelled: RowClasses | None = None
@@ -276,10 +276,10 @@ class Records:
 
     def where(self, row: int) -> str:
         """What messages call a row, with the table."""
-        return f"{self.told} {self.place(row)}"
+        return f"{self.title} {self.place(row)}"
 
     def located(self, columns: Sequence[str]) -> Iterator[tuple[dict[str, pa.Array], Where]]:
-        """Blocks of some columns, each with what tells of one of its rows."""
+        """Blocks of some columns, each with a function that describes one of its rows."""
         start = 0
         for block in self.blocks(columns, _ROWS):
             yield block, lambda row, first=start: self.where(first + row)
@@ -290,7 +290,7 @@ class Records:
             return plain(column)
         except pa.ArrowInvalid:
             raise InputError(
-                f"{self.told}: the column {name!r} is {column.type} and has a number that {plain_kind(column.type)} "
+                f"{self.title}: the column {name!r} is {column.type} and has a number that {plain_kind(column.type)} "
                 "cannot hold; write it as text, or as a floating-point number"
             ) from None
 
@@ -301,12 +301,12 @@ class Records:
 
     def refuse_absent(self, role: str, column: str) -> None:
         """Refuse a column that is not there, or is there twice."""
-        refuse_absent(self.told, self.names, role, column)
+        refuse_absent(self.title, self.names, role, column)
 
     @property
     def pictures(self) -> Path:
         """The folder that relative paths of pictures start at."""
-        return self.beside if self.folder is None else self.folder
+        return self.parent if self.folder is None else self.folder
 
     @property
     def has(self) -> str:
@@ -314,11 +314,11 @@ class Records:
         return listed(self.names)
 
 
-def refuse_absent(told: str, names: Sequence[str], role: str, column: str) -> None:
+def refuse_absent(title: str, names: Sequence[str], role: str, column: str) -> None:
     """Refuse a column that is not among those of a table, or is there twice.
 
     Args:
-        told: what messages call the table.
+        title: what messages call the table.
         names: of its columns.
         role: what the column is named for.
         column: its name.
@@ -326,9 +326,9 @@ def refuse_absent(told: str, names: Sequence[str], role: str, column: str) -> No
     if names.count(column) == 1:
         return
     if column in names:
-        raise InputError(f"{told} has the column {column!r} twice; rename one")
+        raise InputError(f"{title} has the column {column!r} twice; rename one")
     raise InputError(
-        f"{told} has no column {column!r} for {role}={column!r}{guess(column, names)}; it has {listed(names)}"
+        f"{title} has no column {column!r} for {role}={column!r}{guess(column, names)}; it has {listed(names)}"
     )
 
 

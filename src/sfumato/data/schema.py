@@ -138,21 +138,21 @@ class CategoryColumn:
         return len(self.values) + 2 if self.values else self.buckets + 1
 
     def ids(
-        self, values: Sequence[str], seen: dict[str, int] | None = None, repairs: Repairs | None = None
+        self, values: Sequence[str], known_ids: dict[str, int] | None = None, repairs: Repairs | None = None
     ) -> np.ndarray:
         """The ids of some values, int64 [n].
 
         Args:
             values: as text.
-            seen: ids of values that came before, kept between calls for speed; bounded, and never a part of the result.
+            known_ids: ids of earlier values, kept between calls for speed; bounded, and never a part of the result.
             repairs: counts what is none of the declared values.
         """
-        seen = {} if seen is None else seen
+        known_ids = {} if known_ids is None else known_ids
         known = {value: 2 + i for i, value in enumerate(self.values)}
         size = self.size
         numbers = np.empty(len(values), np.int64)
         for i, value in enumerate(values):
-            number = seen.get(value)
+            number = known_ids.get(value)
             if number is None:
                 if value in known:  # a declared value may look like a missing one
                     number = known[value]
@@ -160,9 +160,9 @@ class CategoryColumn:
                     number = 0
                 else:
                     number = 1 if known else hashed_id(value, size)
-                if len(seen) >= _REMEMBERED:
-                    seen.clear()
-                seen[value] = number
+                if len(known_ids) >= _REMEMBERED:
+                    known_ids.clear()
+                known_ids[value] = number
             numbers[i] = number
         if repairs is not None and known:
             repairs[UNDECLARED, self.name] += int((numbers == 1).sum())

@@ -407,8 +407,8 @@ def uncounted_texts(
     steps = length_of("words", length)
     known: dict[str, int] = {}
 
-    def sequences(said: str) -> np.ndarray:
-        ids = [known.setdefault(token, _FIRST + len(known)) for token in tokens_of(said)]
+    def sequences(text: str) -> np.ndarray:
+        ids = [known.setdefault(token, _FIRST + len(known)) for token in tokens_of(text)]
         return cut(ids, steps, begin=_BLANK.bos, end=_BLANK.eos)
 
     with Rows(steps + 1) as rows:

@@ -105,7 +105,7 @@ class PublicPrior:
             InputError: it has not.
         """
         if self.one is None and self.count != count:
-            raise InputError(f"{self._source.told} has {self.count} rows for {count} labels; give one for each")
+            raise InputError(f"{self._source.title} has {self.count} rows for {count} labels; give one for each")
 
     @property
     def count(self) -> int:
@@ -121,7 +121,7 @@ class PublicPrior:
         for block in self._source.blocks(self._classes, _ROWS):
             columns = [_column(self._source, name, block[name], start) for name in self._classes]
             found = np.stack(columns, axis=1)
-            yield self._fit(found, f"the prior in {self._source.told} (rows from {start} on)")
+            yield self._fit(found, f"the prior in {self._source.title} (rows from {start} on)")
             start += len(found)
 
     def _one(self) -> np.ndarray:
@@ -130,13 +130,13 @@ class PublicPrior:
             values = _column(self._source, PROBABILITY, block[PROBABILITY], 0)
             for name, value in zip(block[CLASS].to_pylist(), values.tolist(), strict=True):
                 if str(name) in found:
-                    raise InputError(f"{self._source.told} has the class {str(name)!r} twice")
+                    raise InputError(f"{self._source.title} has the class {str(name)!r} twice")
                 found[str(name)] = value
         odd = sorted(set(found) ^ set(self._classes))
         if odd:
             there = "is none of the classes" if odd[0] in found else "has no probability there"
-            raise InputError(f"{self._source.told}: the class {odd[0]!r} {there}; give one row for each class")
-        return self._fit(np.array([found[name] for name in self._classes]), f"the prior in {self._source.told}")
+            raise InputError(f"{self._source.title}: the class {odd[0]!r} {there}; give one row for each class")
+        return self._fit(np.array([found[name] for name in self._classes]), f"the prior in {self._source.title}")
 
     def _fit(self, prior: np.ndarray, told: str) -> np.ndarray:
         require_prior(prior, len(self._classes), told)
@@ -168,7 +168,7 @@ class RowPriors:
 
 
 def _column(source: Records, name: str, array: object, start: int) -> np.ndarray:
-    return numbers(array, f"{source.told}: the column {name!r}", start, source.place).astype(np.float64)  # type: ignore[arg-type]
+    return numbers(array, f"{source.title}: the column {name!r}", start, source.place).astype(np.float64)  # type: ignore[arg-type]
 
 
 _BATCH = 4096

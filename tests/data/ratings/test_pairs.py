@@ -28,5 +28,5 @@ def test_a_row_of_somebody_or_something_unknown_is_named_by_its_line(tmp_path):
 
 def test_nobody_to_ask_about_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("user,item\nbo,q\n")
-    with pytest.raises(InputError, match="nobody is asked about"):
+    with pytest.raises(InputError, match="no user is asked about"):
         pairs(tmp_path / "a.csv", **WHO, on_unknown="skip")

@@ -109,9 +109,9 @@ class Gathered:
     texts: np.ndarray
     rows: np.ndarray
 
-    def taken(self, kept: np.ndarray) -> "Gathered":
+    def taken(self, chosen: np.ndarray) -> "Gathered":
         """Some events: a mask, or places."""
-        return Gathered(**{name: values[kept] for name, values in vars(self).items()})
+        return Gathered(**{name: values[chosen] for name, values in vars(self).items()})
 
     def cells(self, texts: Mapping[int, str]) -> pa.Array:
         """The values as a column, null where an event has none."""
@@ -132,7 +132,7 @@ class Events:
     Args:
         only: the codes that are kept; None keeps all.
         but: codes that are not read.
-        people: the patients that are kept; None keeps all.
+        patients: the patients that are kept; None keeps all.
 
     Attributes:
         ids: names of patients, as they come.
@@ -146,17 +146,17 @@ class Events:
         self,
         only: Collection[str] | None = None,
         but: Collection[str] = (),
-        people: Collection[str] | None = None,
+        patients: Collection[str] | None = None,
     ) -> None:
-        self.ids, self.codes = Codes("patient", people=True), Codes("code")
+        self.ids, self.codes = Codes("patient", exact=True), Codes("code")
         self.texts: dict[int, str] = {}
         self.dates: bool | None = None
         self.left_out = 0
         self._numbers_of_texts: dict[str, int] = {}
-        self._only, self._but, self._people = only, but, people
-        self._every_code, self._everybody = Codes("code"), Codes("patient", people=True)
+        self._only, self._but, self._patients = only, but, patients
+        self._every_code, self._everybody = Codes("code"), Codes("patient", exact=True)
         self._blocks: list[Gathered] = []
-        self._starts, self._tellers = [0], list[Where]()
+        self._starts, self._where_of_blocks = [0], list[Where]()
 
     @property
     def met(self) -> list[str]:
@@ -171,35 +171,35 @@ class Events:
         """
         first = self._starts[-1]
         self._starts.append(first + len(block[roles.id]))
-        self._tellers.append(where)
-        rows = np.flatnonzero(self.kept(block, roles, where))
+        self._where_of_blocks.append(where)
+        rows = np.flatnonzero(self.selected(block, roles, where))
         if len(rows) < len(block[roles.id]):
             block = {name: array.take(pa.array(rows)) for name, array in block.items()}
 
-        def of_kept(row: int) -> str:
+        def of_selected(row: int) -> str:
             return where(int(rows[row]))
 
-        owners = self.ids.add(block[roles.id], of_kept)
-        codes = self.codes.add(block[roles.code], of_kept)
-        times, dates = times_of(block[roles.time], roles.time, of_kept)
+        owners = self.ids.add(block[roles.id], of_selected)
+        codes = self.codes.add(block[roles.code], of_selected)
+        times, dates = times_of(block[roles.time], roles.time, of_selected)
         if dates is not None and self.dates not in (None, dates):
-            raise InputError(f"the times are dates and numbers from {of_kept(0)} on; write them in one way")
+            raise InputError(f"the times are dates and numbers from {of_selected(0)} on; write them in one way")
         self.dates = self.dates if dates is None else dates
         numbers, texts = np.full(len(owners), np.nan), np.full(len(owners), -1, np.int32)
         for name in roles.values:
-            found, said = self._values(block[name], name, of_kept)
+            found, said = self._values(block[name], name, of_selected)
             empty = np.isnan(numbers) & (texts < 0)
             numbers, texts = np.where(empty, found, numbers), np.where(empty, said, texts)
         self._blocks.append(
             Gathered(owners=owners, times=times, codes=codes, numbers=numbers, texts=texts, rows=first + rows)
         )
 
-    def kept(self, block: Mapping[str, pa.Array], roles: Roles, where: Where) -> np.ndarray:
+    def selected(self, block: Mapping[str, pa.Array], roles: Roles, where: Where) -> np.ndarray:
         """Which rows of a block are read, bool [rows]."""
         kept = np.ones(len(block[roles.id]), bool)
-        if self._people is not None:
+        if self._patients is not None:
             owners = self._everybody.add(block[roles.id], where)
-            kept &= np.array([name in self._people for name in self._everybody.names], bool)[owners]
+            kept &= np.array([name in self._patients for name in self._everybody.names], bool)[owners]
         if self._only is not None or self._but:
             codes = self._every_code.add(block[roles.code], where)
             names, only = self._every_code.names, self._only
@@ -227,7 +227,7 @@ class Events:
         """What messages call the row of an event."""
         row = int(self.all.rows[event])
         block = bisect_right(self._starts, row) - 1
-        return self._tellers[block](row - self._starts[block])
+        return self._where_of_blocks[block](row - self._starts[block])
 
     def _values(self, array: pa.Array, name: str, where: Where) -> tuple[np.ndarray, np.ndarray]:
         """The numbers and the texts of a column of values."""
@@ -569,25 +569,25 @@ def records_of_tables(
     duplicates: Duplicates,
     without_visits: Literal["refuse", "skip"],
     but: Sequence[str] = (),
-    people: Collection[str] | None = None,
+    patients: Collection[str] | None = None,
 ) -> EHRDataset:
     """Records from events in one or several tables; arguments are as in `ehr_from_events`.
 
     Args:
         but: codes that are not read, and need not be there.
-        people: the patients that are read; None reads all.
+        patients: the patients that are read; None reads all.
     """
     one_of(("refuse", "last", "mean"), duplicates=duplicates)
     one_of(("refuse", "skip"), without_visits=without_visits)
     for table in tables:
         for role, name in zip(("id", "time", "code", *["value"] * len(roles.values)), roles.names, strict=True):
-            refuse_absent(table.told, table.names, role, name)
+            refuse_absent(table.title, table.names, role, name)
     only = None
     if schema is not None:
         only = {column.name for column in schema.columns}
     elif codes is not None:
-        only = _most_frequent(tables, roles, codes, (*drop, *but), people) if isinstance(codes, int) else set(codes)
-    gathering = Events(None if only is None else {*only, *OWN_CODES}, but=(*drop, *but), people=people)
+        only = _most_frequent(tables, roles, codes, (*drop, *but), patients) if isinstance(codes, int) else set(codes)
+    gathering = Events(None if only is None else {*only, *OWN_CODES}, but=(*drop, *but), patients=patients)
     having = [*tables, *([] if static is None else [static])]
     whose = whose_of(roles.id, unit, subject, having, drop) if schema is None else {}
     own = schema.subject if schema is not None else whose["subject"]
@@ -605,8 +605,8 @@ def records_of_tables(
             gathering.add(block, roles, where)
             if static is not None and len(gathering.ids.names) > count:
                 raise InputError(
-                    f"patient {gathering.ids.names[count]!r} of {table.told} is not in {static.told}; add the patient "
-                    "there, or drop the events"
+                    f"patient {gathering.ids.names[count]!r} of {table.title} is not in {static.title}; add the "
+                    "patient there, or drop the events"
                 )
     if schema is None:
         _refuse_unknown(gathering.met, "drop", drop)
@@ -619,7 +619,7 @@ def records_of_tables(
         timeless, temporal = columns_of_events(gathering, [*categorical, *([outcome] if outcome else [])])
         if static is not None and timeless:
             raise InputError(
-                f"events of {timeless[0].name!r} have no time, but the static columns are in {static.told}; fill the "
+                f"events of {timeless[0].name!r} have no time, but the static columns are in {static.title}; fill the "
                 "times in, or drop the code"
             )
         schema = Schema(
@@ -649,16 +649,16 @@ def records_of_tables(
 
 
 def _most_frequent(
-    tables: Sequence[Records], roles: Roles, count: int, but: Sequence[str], people: Collection[str] | None
+    tables: Sequence[Records], roles: Roles, count: int, but: Sequence[str], patients: Collection[str] | None
 ) -> set[str]:
     """The codes of most events with a time, and all of events without one; read in a pass of its own."""
     whole(codes=count)
     counts, timeless = Counter[str](), set[str]()
-    sieve, seen = Events(but=(VISIT, ORIGIN, *but), people=people), Codes("code")
+    sieve, seen = Events(but=(VISIT, ORIGIN, *but), patients=patients), Codes("code")
     for table in tables:
         for block, where in table.located((roles.id, roles.code, roles.time)):
             numbers = seen.add(block[roles.code], where)
-            kept = sieve.kept(block, roles, where)
+            kept = sieve.selected(block, roles, where)
             absent = is_absent(block[roles.time])
             names = seen.names
             for name, found in zip(names, np.bincount(numbers[kept & ~absent], minlength=len(names)).tolist()):

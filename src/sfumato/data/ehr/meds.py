@@ -32,7 +32,7 @@ DATASET = "metadata/dataset.json"
 CODES = "metadata/codes.parquet"
 SPLITS = "metadata/subject_splits.parquet"
 SCHEMA = "metadata/sfumato_schema.yaml"
-"""Ours, beside the standard's: with it the records are read back as they were."""
+"""Ours, next to the standard's: with it the records are read back as they were."""
 
 
 BIRTH = "MEDS_BIRTH"
@@ -117,25 +117,25 @@ def read_meds(
         duplicates=duplicates,
         without_visits=without_visits,
         but=(BIRTH,),
-        people=None if split is None else _people(folder, split),
+        patients=None if split is None else _patients_of(folder, split),
     )
 
 
-def _people(folder: Path, split: str) -> set[str]:
+def _patients_of(folder: Path, split: str) -> set[str]:
     """The patients of a part."""
     table = open_rows(folder / SPLITS)
-    refuse_absent(table.told, table.names, "id", "subject_id")
-    refuse_absent(table.told, table.names, "split", "split")
+    refuse_absent(table.title, table.names, "id", "subject_id")
+    refuse_absent(table.title, table.names, "split", "split")
     parts: dict[str, set[str]] = {}
-    subjects, listed = Codes("patient", people=True), list[str]()
+    subjects, listed = Codes("patient", exact=True), list[str]()
     for block, where in table.located(("subject_id", "split")):
-        people, names = subjects.add(block["subject_id"], where).tolist(), subjects.names
-        listed += [names[person] for person in people]
-        for person, part in zip(people, block["split"].to_pylist(), strict=True):
-            parts.setdefault(part, set()).add(names[person])
+        numbers, names = subjects.add(block["subject_id"], where).tolist(), subjects.names
+        listed += [names[number] for number in numbers]
+        for number, part in zip(numbers, block["split"].to_pylist(), strict=True):
+            parts.setdefault(part, set()).add(names[number])
     refuse_twice(listed, "patient", table.where)
     if split not in parts:
-        raise InputError(f"{table.told} has no patients of the split {split!r}{guess(split, parts)}")
+        raise InputError(f"{table.title} has no patients of the split {split!r}{guess(split, parts)}")
     return parts[split]
 
 
@@ -209,7 +209,7 @@ def _table(part: EHRDataset, before: int, synthetic: bool) -> pa.Table:
         times.append(when)
         codes.append(pa.repeat(pa.scalar(name, pa.string()), len(whose)))
         is_number = kinds.get(name) == "numeric"
-        numbers.append(_singles(part, name, whose, cells) if is_number else pa.nulls(len(whose), pa.float32()))
+        numbers.append(_to_float32(part, name, whose, cells) if is_number else pa.nulls(len(whose), pa.float32()))
         texts.append(pa.nulls(len(whose), pa.large_string()) if is_number else cells.cast(pa.large_string()))
     owner, time = np.concatenate(owners), np.concatenate(times)
     static = np.isnan(time)
@@ -250,7 +250,7 @@ def _ticks(part: EHRDataset) -> np.ndarray:
     return ticks
 
 
-def _singles(part: EHRDataset, name: str, whose: np.ndarray, cells: pa.Array) -> pa.Array:
+def _to_float32(part: EHRDataset, name: str, whose: np.ndarray, cells: pa.Array) -> pa.Array:
     values = cells.to_numpy(zero_copy_only=False).astype(np.float64)
     with np.errstate(over="ignore"):
         singles = values.astype(np.float32)

@@ -49,7 +49,7 @@ class Stays:
         ids: names of the stays.
         subjects: names of the patients, each once.
         subject_of: int64 [stays], the number of the patient.
-        begins, ends: float64 [stays], dates in microseconds; the end is the last moment that is read.
+        starts, ends: float64 [stays], dates in microseconds; the end is the last moment that is read.
         columns: the static columns.
         values: of each column, float64 or int32 [stays].
     """
@@ -57,7 +57,7 @@ class Stays:
     ids: Sequence[str]
     subjects: Sequence[str]
     subject_of: np.ndarray
-    begins: np.ndarray
+    starts: np.ndarray
     ends: np.ndarray
     columns: tuple[Column, ...]
     values: Mapping[str, np.ndarray]
@@ -69,7 +69,7 @@ class Stays:
             subjects: int [rows], numbers of patients; beyond `subjects` those without a stay.
             times: float64 [rows], dates in microseconds; NaN is within no stay.
         """
-        base = np.floor(self.begins.min() / _SECOND)
+        base = np.floor(self.starts.min() / _SECOND)
         span = np.ceil(self.ends.max() / _SECOND) - base + 2
 
         def keys(whose: np.ndarray, when: np.ndarray) -> np.ndarray:
@@ -77,12 +77,12 @@ class Stays:
             seconds = np.clip(np.floor(np.nan_to_num(when) / _SECOND) - base, -1, span - 2)
             return whose.astype(np.int64) * int(span) + seconds.astype(np.int64)
 
-        order = np.lexsort((self.begins, self.subject_of))
-        before = np.searchsorted(keys(self.subject_of[order], self.begins[order]), keys(subjects, times), "right") - 1
+        order = np.lexsort((self.starts, self.subject_of))
+        before = np.searchsorted(keys(self.subject_of[order], self.starts[order]), keys(subjects, times), "right") - 1
         found = order[np.maximum(before, 0)]
         within = (before >= 0) & (self.subject_of[found] == subjects)
         with np.errstate(invalid="ignore"):
-            within &= (times >= self.begins[found]) & (times <= self.ends[found])
+            within &= (times >= self.starts[found]) & (times <= self.ends[found])
         return np.where(within, found, -1)
 
 
@@ -99,23 +99,23 @@ def file_of(folder: Path, name: str) -> Records:
     raise InputError(f"{folder} has no {name}.csv.gz, nor its folders hosp and icu; give the folder of a release")
 
 
-def read_stays(folder: Path, hours: float | None, given: Sequence[Column] | None = None) -> Stays:
+def read_stays(folder: Path, hours: float | None, static: Sequence[Column] | None = None) -> Stays:
     """Read the stays, their patients and their admissions.
 
     Args:
         folder: of a release.
         hours: how long after its beginning a stay is read; None reads all of it.
-        given: the static columns; None finds them in the records.
+        static: the static columns; None finds them in the records.
 
     Raises:
         InputError: a file or a column is missing, or a stay has no patient, admission or time.
     """
     table = file_of(folder, "icustays")
     stays = _texts(table, ("stay_id", "subject_id", "hadm_id", *OF_STAYS))
-    begins, ends = (_dates(table, name) for name in ("intime", "outtime"))
+    starts, ends = (_dates(table, name) for name in ("intime", "outtime"))
     if hours is not None:
-        ends = np.minimum(ends, begins + hours * MICROSECONDS["hours"])
-    wrong = ~(ends >= begins)
+        ends = np.minimum(ends, starts + hours * MICROSECONDS["hours"])
+    wrong = ~(ends >= starts)
     if wrong.any():
         row = int(wrong.argmax())
         raise InputError(f"{table.where(row)} has a stay that does not end after it begins; correct intime and outtime")
@@ -126,7 +126,7 @@ def read_stays(folder: Path, hours: float | None, given: Sequence[Column] | None
         place = {value: row for row, value in enumerate(facts[key])}
         if lost := [row for row, value in enumerate(stays[key]) if value not in place]:
             raise InputError(
-                f"{table.where(lost[0])} has the {key} {stays[key][lost[0]]!r}, which {other.told} does "
+                f"{table.where(lost[0])} has the {key} {stays[key][lost[0]]!r}, which {other.title} does "
                 "not have; give files of one release"
             )
         for column in columns:
@@ -134,7 +134,7 @@ def read_stays(folder: Path, hours: float | None, given: Sequence[Column] | None
     subjects = list(dict.fromkeys(stays["subject_id"]))
     number = {name: place for place, name in enumerate(subjects)}
     known = {name: pa.array(found[name], pa.string()) for name in (*OF_PATIENTS, *OF_STAYS, *OF_ADMISSIONS)}
-    columns = _columns(table, known) if given is None else tuple(given)
+    columns = _columns(table, known) if static is None else tuple(static)
     if unknown := [column.name for column in columns if column.name not in known]:
         raise InputError(
             f"the schema has the static column {unknown[0]!r}, and stays have {', '.join(known)}; leave it out"
@@ -143,7 +143,7 @@ def read_stays(folder: Path, hours: float | None, given: Sequence[Column] | None
         ids=stays["stay_id"],
         subjects=subjects,
         subject_of=np.array([number[name] for name in stays["subject_id"]], np.int64),
-        begins=begins,
+        starts=starts,
         ends=ends,
         columns=columns,
         values={column.name: values_of(known[column.name], column, table.where) for column in columns},
@@ -168,14 +168,14 @@ def _columns(table: Records, found: Mapping[str, pa.Array]) -> tuple[Column, ...
 def _texts(table: Records, columns: Sequence[str]) -> dict[str, list[str]]:
     """Some columns as texts, "" where a value is missing; the first has each name once."""
     for name in columns:
-        refuse_absent(table.told, table.names, name, name)
+        refuse_absent(table.title, table.names, name, name)
     held: dict[str, list[str]] = {name: [] for name in columns}
     for block, _ in table.located(columns):
         for name in columns:
             held[name] += [as_text(value).strip() for value in block[name].to_pylist()]
     key = columns[0]
     if not held[key]:
-        raise InputError(f"{table.told} has no rows; give the folder of a release")
+        raise InputError(f"{table.title} has no rows; give the folder of a release")
     for name in ("subject_id", key):
         if name in held and "" in held[name]:
             raise missing_name(f"the {name}", table.where(held[name].index("")))
@@ -185,7 +185,7 @@ def _texts(table: Records, columns: Sequence[str]) -> dict[str, list[str]]:
 
 def _dates(table: Records, name: str) -> np.ndarray:
     """A column of dates in microseconds."""
-    refuse_absent(table.told, table.names, name, name)
+    refuse_absent(table.title, table.names, name, name)
     held = []
     for block, where in table.located((name,)):
         times, dates = times_of(block[name], name, where)
@@ -199,7 +199,7 @@ def _dates(table: Records, name: str) -> np.ndarray:
 
 # MIMIC-IV: stays in intensive care with their laboratory values, and who died in hospital.
 #
-# A record is a stay, and the unit of a guarantee; subject_id tells whose it is, and a split follows it. Times count
+# A record is a stay, and the unit of a guarantee; subject_id names its patient, and a split follows it. Times count
 # from the admission to intensive care, and what was measured before it or after the stay is left out.
 #
 # References:
@@ -248,7 +248,7 @@ def mimic_iv(
     stays = read_stays(folder, hours, None if given is None else given.static)
     labs = file_of(folder, "labevents")
     for name in ("subject_id", "charttime", "itemid", "valuenum"):
-        refuse_absent(labs.told, labs.names, name, name)
+        refuse_absent(labs.title, labs.names, name, name)
     labels = _labels(file_of(folder, "d_labitems"))
     if given is not None:
         names = _items_of(given, labels, folder)
@@ -299,7 +299,7 @@ def _chosen(
         if unknown := [item for item in chosen if item not in labels]:
             raise InputError(f"there is no laboratory item {unknown[0]} in {folder}; look it up in d_labitems")
     if not chosen:
-        raise InputError(f"{labs.told} has no value within a stay; are these the stays of the same release?")
+        raise InputError(f"{labs.title} has no value within a stay; are these the stays of the same release?")
     return chosen
 
 
@@ -353,7 +353,7 @@ class _Found(NamedTuple):
 
 def _within(labs: Records, stays: Stays) -> Iterator[_Found]:
     """What was measured within a stay and has a number, a block at a time."""
-    subjects = Codes("patient", people=True)
+    subjects = Codes("patient", exact=True)
     subjects.add(pa.array(stays.subjects), str)
     start = 0
     for block, where in labs.located(("subject_id", "charttime", "itemid", "valuenum")):
@@ -367,7 +367,7 @@ def _within(labs: Records, stays: Stays) -> Iterator[_Found]:
         texts, places = texts_of(block["itemid"], "itemid", where)
         yield _Found(
             stays=stay[rows],
-            since=times[rows] - stays.begins[stay[rows]],
+            since=times[rows] - stays.starts[stay[rows]],
             items=[texts[place] for place in places[rows].tolist()],
             values=values[~np.isnan(values)],
             rows=start + rows,
@@ -398,7 +398,7 @@ def _labels(table: Records) -> dict[str, str]:
     """What each item is called."""
     labels: dict[str, str] = {}
     for name in ("itemid", "label"):
-        refuse_absent(table.told, table.names, name, name)
+        refuse_absent(table.title, table.names, name, name)
     for block, where in table.located(("itemid", "label")):
         texts, places = texts_of(block["itemid"], "itemid", where)
         for place, label in zip(places.tolist(), block["label"].to_pylist(), strict=True):

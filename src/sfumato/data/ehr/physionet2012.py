@@ -32,7 +32,7 @@ DESCRIPTORS = ("Age", "Gender", "Height", "ICUType", "Weight")
 """What describes a stay, at minute 0."""
 
 ADMISSION_WEIGHT = "AdmissionWeight"
-"""The static column of the weight at minute 0, beside the temporal Weight."""
+"""The static column of the weight at minute 0, next to the temporal Weight."""
 
 DEATH = "In-hospital_death"
 
@@ -110,7 +110,7 @@ def physionet2012(path: Path | str, outcomes: Path | str, *, duplicates: Duplica
     else:
         table = open_rows(path)
         for role, name in zip(("id", "time", "code", "value"), _ROLES.names, strict=True):
-            refuse_absent(table.told, table.names, role, name)
+            refuse_absent(table.title, table.names, role, name)
         for block, of_block in table.located(_ROLES.names):
             events.add(block, _ROLES, of_block)
     gathered = events.all
@@ -169,9 +169,9 @@ def _minute(text: str, row: int, where: Where) -> int:
 def _outcomes(table: Records, stays: Sequence[str]) -> np.ndarray:
     """The outcome of each stay, int32 [stays]."""
     (column,) = (column for column in SCHEMA.static if column.name == DEATH)
-    ids = Codes("patient", people=True)
+    ids = Codes("patient", exact=True)
     found = read_static(table, ids, SCHEMA.id, [column]).values[DEATH]
     values = dict(zip(ids.names, found.tolist(), strict=True))
     if missing := [stay for stay in stays if values.get(stay, -1) < 0]:
-        raise InputError(f"{table.told} has no {DEATH} of the stay {missing[0]!r}; give the outcomes of the same set")
+        raise InputError(f"{table.title} has no {DEATH} of the stay {missing[0]!r}; give the outcomes of the same set")
     return np.array([values[stay] for stay in stays], np.int32)

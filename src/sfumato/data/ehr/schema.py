@@ -80,10 +80,11 @@ class Column:
         categories: of a categorical column: all that there are, in the order of their codes; public.
         whole: of a numeric column: all values are whole numbers.
         range: of a numeric column: the lowest and the highest value to expect, public; values beyond it stay as they
-            are. None where nobody said.
+            are. None where it is not given.
 
     Raises:
-        InputError: a name or a category cannot be told from another one, or from a missing value; or the range is none.
+        InputError: a name or a category cannot be distinguished from another one, or from a missing value; or the range
+            is none.
     """
 
     name: str
@@ -116,9 +117,9 @@ class Column:
                     f"column {self.name!r} has the category {category!r}, which a file shows as a missing value or "
                     "with blanks around it; rename it"
                 )
-        alike = Counter(map(canonical, self.categories))
-        if len(alike) < len(self.categories):
-            twice = next(category for category in self.categories if alike[canonical(category)] > 1)
+        counts = Counter(map(canonical, self.categories))
+        if len(counts) < len(self.categories):
+            twice = next(category for category in self.categories if counts[canonical(category)] > 1)
             raise InputError(
                 f"column {self.name!r} has the category {twice!r} twice, perhaps as a number; name it once"
             )
@@ -262,7 +263,7 @@ class Schema:
 
     @classmethod
     def from_yaml(cls, text: str) -> "Schema":
-        """The schema that a text of YAML tells.
+        """The schema that a text of YAML states.
 
         Raises:
             InputError: it is not YAML, or a field is unknown, missing or of another kind.
@@ -306,7 +307,7 @@ class Schema:
 
 
 def declared(schema: "Schema | Path | str | None", **inferring: object) -> "Schema | None":
-    """The schema that was given, itself or as a file, next to none of what tells how to infer one.
+    """The schema that was given, itself or as a file, next to none of the options that infer one.
 
     Raises:
         InputError: both were given, or the file holds no schema.
@@ -365,13 +366,13 @@ def _is_number(value: object) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _fields(told: str, content: object, needed: set[str], further: set[str]) -> Mapping[str, Any]:
+def _fields(title: str, content: object, needed: set[str], further: set[str]) -> Mapping[str, Any]:
     if not isinstance(content, Mapping):
-        raise InputError(f"{told} must be fields with values, got {type(content).__name__}; see Schema.to_yaml")
+        raise InputError(f"{title} must be fields with values, got {type(content).__name__}; see Schema.to_yaml")
     if missing := sorted(needed - set(content)):
-        raise InputError(f"{told} has no {missing[0]!r}; add it")
+        raise InputError(f"{title} has no {missing[0]!r}; add it")
     if unknown := sorted(map(str, set(content) - needed - further)):
         raise InputError(
-            f"{told} has the unknown field {unknown[0]!r}; understood are {', '.join(sorted(needed | further))}"
+            f"{title} has the unknown field {unknown[0]!r}; understood are {', '.join(sorted(needed | further))}"
         )
     return content

@@ -49,7 +49,7 @@ class TableRows:
         times: float64 [rows], or None.
         dates: whether times are dates, in microseconds.
         values: of each column, float64 or int32 [rows].
-        where: tells of a row.
+        where: describes a row.
     """
 
     owners: np.ndarray
@@ -116,7 +116,7 @@ def first_and_other(values: np.ndarray, offsets: np.ndarray) -> tuple[np.ndarray
 
 
 def never_changes(values: np.ndarray, offsets: np.ndarray) -> bool:
-    """Whether each patient has one value at all visits, or none at any; visits must tell, so some have several.
+    """Whether each patient has one value at all visits, or none at any; visits must show it, so some have several.
 
     >>> offsets = np.array([0, 2, 3])
     >>> never_changes(np.array([7.0, 7.0, 9.0]), offsets), never_changes(np.array([7.0, np.nan, 9.0]), offsets)
@@ -251,11 +251,11 @@ def _inferred(
     categorical: Sequence[str],
     drop: Sequence[str],
 ) -> Schema:
-    """The schema; without a static table all columns are temporal, apart from the outcome."""
+    """The schema; without a static table all columns are temporal, except the outcome."""
     tables = [visits] if static is None else [visits, static]
-    refuse_absent(visits.told, visits.names, "time", time)
+    refuse_absent(visits.title, visits.names, "time", time)
     for table in tables:
-        refuse_absent(table.told, table.names, "id", id)
+        refuse_absent(table.title, table.names, "id", id)
     everywhere = [name for table in tables for name in table.names]
     for role, names in (("categorical", categorical), ("drop", drop), ("outcome", [outcome] if outcome else [])):
         if isinstance(names, str):
@@ -290,7 +290,7 @@ def profiled(table: Records, but: Sequence[str], categorical: Sequence[str], out
             profiles[name].add(block[name], where)
         rows += len(block[names[0]])
     if names and not rows:
-        raise InputError(f"{table.told} has no rows; needed is a row for each visit, or for each patient")
+        raise InputError(f"{table.title} has no rows; needed is a row for each visit, or for each patient")
     return tuple(profile.column() for profile in profiles.values())
 
 
@@ -316,7 +316,7 @@ def subjects_of(tables: Sequence[Records], ids: Sequence[str], schema: Schema) -
     if schema.subject is None:
         return None
     table = next((each for each in tables if schema.subject in each.names), tables[0])
-    refuse_absent(table.told, table.names, "schema", schema.subject)
+    refuse_absent(table.title, table.names, "schema", schema.subject)
     owners, people, found = Codes(schema.unit), Codes("subject"), dict[int, int]()
     for block, where in table.located((schema.id, schema.subject)):
         pairs = np.stack([owners.add(block[schema.id], where), people.add(block[schema.subject], where)])
@@ -329,17 +329,17 @@ def subjects_of(tables: Sequence[Records], ids: Sequence[str], schema: Schema) -
                 )
     named = {owners.names[owner]: people.names[subject] for owner, subject in found.items()}
     if lost := [name for name in ids if name not in named]:
-        raise InputError(f"{table.told} does not name the {schema.subject} of {lost[0]!r}; add the row")
+        raise InputError(f"{table.title} does not name the {schema.subject} of {lost[0]!r}; add the row")
     return [named[name] for name in ids]
 
 
 def _read(table: Records, ids: Codes, id: str, time: str | None, columns: Sequence[Column]) -> TableRows:
     """Read some columns of a table."""
-    refuse_absent(table.told, table.names, "id", id)
+    refuse_absent(table.title, table.names, "id", id)
     if time is not None:
-        refuse_absent(table.told, table.names, "time", time)
+        refuse_absent(table.title, table.names, "time", time)
     for column in columns:
-        refuse_absent(table.told, table.names, "schema", column.name)
+        refuse_absent(table.title, table.names, "schema", column.name)
     owners, times, kinds = [], [], set[bool]()
     values: dict[str, list[np.ndarray]] = {column.name: [] for column in columns}
     for block, where in table.located([id, *([] if time is None else [time]), *values]):
@@ -356,7 +356,7 @@ def _read(table: Records, ids: Codes, id: str, time: str | None, columns: Sequen
         for column in columns:
             values[column.name].append(values_of(block[column.name], column, where))
     if not owners:
-        raise InputError(f"{table.told} has no rows; needed is one a {'visit' if time is not None else 'patient'}")
+        raise InputError(f"{table.title} has no rows; needed is one a {'visit' if time is not None else 'patient'}")
     return TableRows(
         owners=np.concatenate(owners),
         times=np.concatenate(times) if times else None,
@@ -368,7 +368,7 @@ def _read(table: Records, ids: Codes, id: str, time: str | None, columns: Sequen
 
 def _read_one(table: Records, schema: Schema, unsorted: str) -> EHRDataset:
     """Everything from the table of visits."""
-    ids = Codes("patient", people=True)
+    ids = Codes("patient", exact=True)
     read = _read(table, ids, schema.id, schema.time, schema.columns)
     order, offsets, times, notes = arranged(read, ids.names, schema, unsorted)
     values = read.taken(order)
@@ -394,21 +394,21 @@ def _read_one(table: Records, schema: Schema, unsorted: str) -> EHRDataset:
 
 def _read_two(visits: Records, static: Records, schema: Schema, unsorted: str) -> EHRDataset:
     """Static columns from their own table, which has every patient once."""
-    ids = Codes("patient", people=True)
+    ids = Codes("patient", exact=True)
     facts = read_static(static, ids, schema.id, schema.static)
     count = len(ids.names)
     read = _read(visits, ids, schema.id, schema.time, schema.temporal)
     if len(ids.names) > count:
         row = int((read.owners >= count).argmax())
         raise InputError(
-            f"patient {ids.names[count]!r} at {read.where(row)} is not in {static.told}; add the patient there, or "
+            f"patient {ids.names[count]!r} at {read.where(row)} is not in {static.title}; add the patient there, or "
             "drop the visits"
         )
     lengths = np.bincount(read.owners, minlength=count)
     if not lengths.all():
         owner = int(lengths.argmin())
         raise InputError(
-            f"patient {ids.names[owner]!r} at {facts.where(owner)} has no visit in {visits.told}; add the visits, or "
+            f"patient {ids.names[owner]!r} at {facts.where(owner)} has no visit in {visits.title}; add the visits, or "
             "leave the patient out"
         )
     order, offsets, times, notes = arranged(read, ids.names, schema, unsorted)

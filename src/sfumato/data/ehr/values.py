@@ -183,7 +183,7 @@ def times_of(array: pa.Array, name: str, where: Where) -> tuple[np.ndarray, bool
     Args:
         array: numbers, or dates; in text as 2026-01-31 or 2026-01-31T12:30:00, all with a time zone or all without.
         name: the column.
-        where: tells of a row.
+        where: describes a row.
 
     Returns:
         times float64 [rows], NaN where they are missing; dates in microseconds. Whether they are dates; None where all
@@ -240,13 +240,13 @@ _UNIX = {"seconds": 1, "milliseconds": 10**3, "microseconds": 10**6, "nanosecond
 _EXCEL = date(1899, 12, 30)
 
 
-def refuse_dates_in_numbers(times: np.ndarray, unit: TimeUnit, told: str, where: Where) -> None:
+def refuse_dates_in_numbers(times: np.ndarray, unit: TimeUnit, title: str, where: Where) -> None:
     """Refuse times that are longer than a life, or that all read as a date such as 20240131.
 
     Args:
         times: float64 [rows], NaN where there is none.
         unit: what they are counted in.
-        told: what messages call the column.
+        title: what messages call the column.
         where: gives what messages call a row.
 
     Raises:
@@ -261,7 +261,7 @@ def refuse_dates_in_numbers(times: np.ndarray, unit: TimeUnit, told: str, where:
     meant = _meant(float(times[row]))
     why = "which is longer than a life" if long.any() else "and every other time reads as a date, too"
     raise InputError(
-        f"{told} at {where(row)} is {as_text(float(times[row]))} {unit}, {why}{f': {meant}?' if meant else '.'} Write "
+        f"{title} at {where(row)} is {as_text(float(times[row]))} {unit}, {why}{f': {meant}?' if meant else '.'} Write "
         "dates as 2024-01-31, or count times from each patient's origin"
     )
 
@@ -327,7 +327,7 @@ class Profile:
 
         Args:
             array: its cells.
-            where: tells of a row.
+            where: describes a row.
 
         Raises:
             InputError: they are neither numbers nor texts, or a number is not finite.
@@ -417,7 +417,7 @@ FEW = 20
 def refuse_unlearnable(records: EHRDataset) -> None:
     """Refuse a single patient, a column without a value, one with the same in every row, an outcome with one class.
 
-    A column with one value that is missing in some rows passes: whether it is there tells something.
+    A column with one value that is missing in some rows passes: whether it is there is informative.
 
     Raises:
         InputError: with the column and the remedy.
@@ -438,15 +438,15 @@ def refuse_unlearnable(records: EHRDataset) -> None:
                 raise InputError(f"{column.name!r} has no value in {len(cells):,} {part}; leave the column out")
             if (present != present[0]).any():
                 continue
-            told = column.categories[int(present[0])] if column.kind == "categorical" else f"{present[0]:g}"
+            value = column.categories[int(present[0])] if column.kind == "categorical" else f"{present[0]:g}"
             if column.name == schema.outcome:
                 raise InputError(
-                    f"the outcome {column.name!r} is {told!r} for all {len(present):,} patients; take records with "
+                    f"the outcome {column.name!r} is {value!r} for all {len(present):,} patients; take records with "
                     "both outcomes, or name no outcome"
                 )
             if len(present) == len(cells) > 1:
                 raise InputError(
-                    f"{column.name!r} is {told!r} in all {len(cells):,} {part}, of which there is nothing to learn; "
+                    f"{column.name!r} is {value!r} in all {len(cells):,} {part}, of which there is nothing to learn; "
                     "leave the column out"
                 )
 

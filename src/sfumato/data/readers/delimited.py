@@ -29,7 +29,7 @@ DIVIDERS = ",;\t|"
 """Marks that columns may be divided by; the comma and the tab are read."""
 
 _BYTES = 1 << 23  # of the file, read in one go; no row is longer
-_FIRST_LINE = 1 << 16  # bytes that tell the delimiter
+_FIRST_LINE = 1 << 16  # bytes that show the delimiter
 _LOOKED_AT = 100  # first rows, of which one can show that another mark divides the columns
 _DECIMAL = ", with decimal=',' where numbers have a comma"
 _ROW = re.compile(r"Row #(\d+): ")  # in Arrow's errors, the header's is 1
@@ -51,7 +51,7 @@ class Delimited:
         open: gives the bytes of what is no file of its own; `path` is then what messages call it.
 
     Attributes:
-        told: what messages call it.
+        title: what messages call it.
         delimiter: one character.
         first: the fields of the first row, as they are written; () where there is none.
 
@@ -67,7 +67,7 @@ class Delimited:
         quoted: bool = True,
         open: Callable[[], IO[bytes] | gzip.GzipFile] | None = None,
     ) -> None:
-        self.told = str(path)
+        self.title = str(path)
         self._open = open or (lambda: _opened(Path(path)))
         self._quoted = quoted
         self.delimiter = self._found_delimiter() if delimiter is None else delimiter
@@ -88,7 +88,7 @@ class Delimited:
             InputError: there is no header.
         """
         if not self.first:
-            raise InputError(f"{self.told} is empty; needed are a header and a row an example")
+            raise InputError(f"{self.title} is empty; needed are a header and a row an example")
         return tuple(name.strip() for name in self.first)
 
     def records(self, names: Sequence[str] | None = None) -> Records:
@@ -105,7 +105,7 @@ class Delimited:
                 yield pa.RecordBatch.from_arrays(block.columns, wanted)
 
         return Records(
-            told=self.told,
+            title=self.title,
             names=tuple(filter(None, columns)),
             count=-1,
             kind=lambda name: pa.large_string(),
@@ -169,7 +169,7 @@ class Delimited:
                     yield reader.line_num, fields
 
     def _found_delimiter(self) -> str:
-        name = PurePath(self.told).name.lower()
+        name = PurePath(self.title).name.lower()
         if ".csv" in name or ".tsv" in name:
             return "\t" if ".tsv" in name else ","
         with self._errors(), self._open() as file:
@@ -203,21 +203,21 @@ class Delimited:
         try:
             yield
         except FileNotFoundError:
-            raise InputError(f"there is no file {self.told}") from None
+            raise InputError(f"there is no file {self.title}") from None
         except (OSError, EOFError, zlib.error, csv.Error, pa.ArrowException) as error:
             said = " ".join(str(error).split())
             row = _ROW.search(said)
             at = f" line {self.line(int(row[1]) - 1)}" if row else ""
             if row and (ragged := _RAGGED.match(said, row.end())):
                 raise InputError(
-                    f"{self.told}{at} has {ragged[2]} columns, the first row has {ragged[1]}; complete the row, quote "
+                    f"{self.title}{at} has {ragged[2]} columns, the first row has {ragged[1]}; complete the row, quote "
                     "fields with a delimiter in them, without blanks in front of the quote, or remove the row"
                 ) from None
             if "invalid UTF8" in said:
-                raise InputError(f"{self.told} is not UTF-8 at{at}; convert it to UTF-8") from None
+                raise InputError(f"{self.title} is not UTF-8 at{at}; convert it to UTF-8") from None
             if "straddling" in said:
                 said = f"a row has more than {_BYTES:,} bytes; is a quote left open?"
-            raise InputError(f"{self.told} cannot be read: {said[:300]}") from None
+            raise InputError(f"{self.title} cannot be read: {said[:300]}") from None
 
     def _refuse_late_quotes(self, batch: pa.RecordBatch, start: int, parsed: Iterator[tuple[int, Any]]) -> None:
         """Refuse blanks in front of a quote: Arrow takes them, and the quotes, for a part of the field.
@@ -225,8 +225,8 @@ class Delimited:
         Args:
             batch: some rows.
             start: the number of the first one.
-            parsed: the same rows with their numbers by the csv module, which passes over such blanks. It tells these
-                fields from those that are quoted as a whole and begin with blanks and a quote.
+            parsed: the same rows with their numbers by the csv module, which passes over such blanks. It
+                distinguishes these fields from those that are quoted as a whole and begin with blanks and a quote.
         """
         late = np.zeros(len(batch), bool)
         for column in batch.columns:
@@ -238,7 +238,7 @@ class Delimited:
                 cell = column[row].as_py()
                 if [field.strip() for field in fields[place : place + 1]] != [cell.strip()]:
                     raise InputError(
-                        f"{self.told} line {line} has blanks in front of the quote of {cell[:60]!r}; remove them"
+                        f"{self.title} line {line} has blanks in front of the quote of {cell[:60]!r}; remove them"
                     )
 
     def _refuse_divider(self, row: str) -> None:
@@ -247,7 +247,7 @@ class Delimited:
         for mark in DIVIDERS.replace(self.delimiter, ""):
             if row != names and 0 < names.count(mark) == row.count(mark) and all(map(str.strip, names.split(mark))):
                 raise InputError(
-                    f"{self.told} has columns that are divided by {mark!r}, as {names!r:.200}, and is read by "
+                    f"{self.title} has columns that are divided by {mark!r}, as {names!r:.200}, and is read by "
                     f"{self.delimiter!r}; write it anew: pandas.read_csv(FILE, sep={mark!r}).to_csv('new.csv', "
                     f"index=False){_DECIMAL * (mark == ';')}"
                 )

@@ -100,13 +100,13 @@ def picture_files(
             yield pa.RecordBatch.from_arrays([cells] * len(columns), columns)
 
     return Records(
-        told=str(root),
+        title=str(root),
         names=(PATH,),
         count=len(paths),
         kind=lambda name: pa.large_binary(),
         read=read,
         place=lambda row: paths[row],
-        beside=root,
+        parent=root,
         owners=owners,
         labelled=labelled,
         files=True,

@@ -17,7 +17,7 @@ from sfumato.data.readers.tables import LINES, PARQUET, is_parquet_folder, open_
 from sfumato.data.records import Records, listed, refuse_absent
 from sfumato.data.safeguards import refuse_same_files
 
-# Where files of ratings are: in folders, in zip files as they were downloaded, and what lies beside them.
+# Where files of ratings are: in folders, in zip files as they were downloaded, and what lies next to them.
 
 
 MOVIELENS = ("ratings.csv", "ratings.dat", "u.data")
@@ -29,33 +29,33 @@ class Place:
     """A file that can be read from its beginning, as often as is needed.
 
     Attributes:
-        told: what messages call it.
+        title: what messages call it.
         name: of the file, without compression.
         path: in the file system; None within a zip file.
         open: gives its bytes.
-        beside: the file of another name in the same folder, or None.
+        sibling: the file of another name in the same folder, or None.
     """
 
-    told: str
+    title: str
     name: str
     path: Path | None
     open: Callable[[], IO[bytes] | gzip.GzipFile]
-    beside: Callable[[str], "Place | None"]
+    sibling: Callable[[str], "Place | None"]
 
 
-def places_of(given: Path | str | Sequence[Path | str]) -> list[Place]:
+def places_of(source: Path | str | Sequence[Path | str]) -> list[Place]:
     """The files of ratings that are meant.
 
     Args:
-        given: a file, a zip file, a folder that holds a file of MovieLens, a pattern as "ratings-*.csv", or several.
+        source: a file, a zip file, a folder that holds a file of MovieLens, a pattern as "ratings-*.csv", or several.
 
     Raises:
         InputError: there is nothing, or a folder or a zip file holds no ratings, or several.
     """
-    if isinstance(given, str | Path):
-        return _found(Path(given))
-    refuse_same_files(map(Path, given))
-    places = [place for each in given for place in _found(Path(each))]
+    if isinstance(source, str | Path):
+        return _found(Path(source))
+    refuse_same_files(map(Path, source))
+    places = [place for each in source for place in _found(Path(each))]
     if not places:
         raise InputError("no file of ratings was given; name at least one")
     return places
@@ -64,13 +64,13 @@ def places_of(given: Path | str | Sequence[Path | str]) -> list[Place]:
 def place_of(path: Path) -> Place:
     """A file of the file system; a name that ends on .gz is read unpacked."""
 
-    def beside(name: str) -> Place | None:
+    def sibling(name: str) -> Place | None:
         other = path.with_name(name)
         return place_of(other) if other.is_file() else None
 
     if path.suffix == ".gz":
-        return Place(told=str(path), name=path.stem, path=path, open=lambda: gzip.open(path), beside=beside)
-    return Place(told=str(path), name=path.name, path=path, open=lambda: open(path, "rb"), beside=beside)
+        return Place(title=str(path), name=path.stem, path=path, open=lambda: gzip.open(path), sibling=sibling)
+    return Place(title=str(path), name=path.name, path=path, open=lambda: open(path, "rb"), sibling=sibling)
 
 
 def _found(path: Path) -> list[Place]:
@@ -105,10 +105,10 @@ def _in_zip(path: Path) -> Place:
     def member(name: str) -> Place:
         folder, slash, own = name.rpartition("/")
 
-        def beside(other: str) -> Place | None:
+        def sibling(other: str) -> Place | None:
             return member(folder + slash + other) if folder + slash + other in names else None
 
-        return Place(told=f"{path}:{name}", name=own, path=None, open=lambda: _member(path, name), beside=beside)
+        return Place(title=f"{path}:{name}", name=own, path=None, open=lambda: _member(path, name), sibling=sibling)
 
     return member(held[0])
 
@@ -150,15 +150,15 @@ def records_of(place: Place) -> Records:
     """
     if place.path is not None and place.path.suffix.lower() in (*PARQUET, *LINES):
         return open_source(place.path)
-    file = Delimited(place.told, open=place.open)
+    file = Delimited(place.title, open=place.open)
     first = file.delimiter.join(file.first)
     if _TABS.fullmatch(first):
         return file.records(COLUMNS[: len(file.first)])
     if _COLONS.fullmatch(first):
-        return _between_colons(Delimited(place.told, delimiter=":", quoted=False, open=place.open))
+        return _between_colons(Delimited(place.title, delimiter=":", quoted=False, open=place.open))
     if any(_NUMBER.fullmatch(name) for name in file.names):
         raise InputError(
-            f"{place.told} has no header: its first line is {first[:60]!r}; write the names "
+            f"{place.title} has no header: its first line is {first[:60]!r}; write the names "
             f"of the columns there, as {file.delimiter.join(COLUMNS[: len(file.first)])!r}"
         )
     return file.records()
@@ -196,7 +196,7 @@ def is_movielens(path: Path) -> bool:
         return True
     try:
         return is_delimited(path) and has_columns(records_of(place_of(path)).names)
-    except InputError:  # another reader tells what is wrong with it
+    except InputError:  # another reader reports what is wrong with it
         return False
 
 
@@ -223,10 +223,10 @@ def columns_of(part: Records, **given: str | None) -> dict[str, str]:
             continue
         if name is None and usual[role] not in part.names:
             raise InputError(
-                f"{part.told}: which column is the {role}? say --{role} COLUMN or {role}=, of {listed(part.names)}"
+                f"{part.title}: which column is the {role}? say --{role} COLUMN or {role}=, of {listed(part.names)}"
             )
         chosen[role] = name or usual[role]
-        refuse_absent(part.told, part.names, role, chosen[role])
+        refuse_absent(part.title, part.names, role, chosen[role])
     if len(set(chosen.values())) < len(chosen):
         raise InputError(f"{', '.join(chosen)} must be columns of their own, got {', '.join(chosen.values())}")
     return chosen

@@ -80,12 +80,12 @@ class Catalogue:
     """Items.
 
     Attributes:
-        told: what messages call it.
+        title: what messages call it.
         names: of the items, in the order of their numbers.
         assumption: the sentence for the statement; None where the items were found in the records.
     """
 
-    told: str
+    title: str
     names: tuple[str, ...]
     assumption: Assumption | None
 
@@ -108,46 +108,46 @@ def catalogue_of(items: Path | str | Sequence[object]) -> Catalogue:
     return Catalogue("the item catalogue", names, _public("The item catalogue", names))
 
 
-def catalogue_beside(place: Place | None) -> Catalogue | None:
-    """The catalogue of films beside MovieLens' ratings, where there is one."""
-    found = None if place is None else next(filter(None, map(place.beside, _MOVIELENS)), None)
+def movielens_catalogue(place: Place | None) -> Catalogue | None:
+    """The catalogue of films next to MovieLens' ratings, where there is one."""
+    found = None if place is None else next(filter(None, map(place.sibling, _MOVIELENS)), None)
     return None if found is None else _of_file(found, f"The item catalogue {found.name} next to the ratings")
 
 
-def _of_file(place: Place, told: str) -> Catalogue:
+def _of_file(place: Place, title: str) -> Catalogue:
     try:
         with place.open() as file:
             text = file.read()
     except (OSError, EOFError) as error:
-        raise InputError(f"{place.told} cannot be read: {' '.join(str(error).split())}") from None
+        raise InputError(f"{place.title} cannot be read: {' '.join(str(error).split())}") from None
     try:
         lines = text.decode("utf-8-sig").splitlines()
     except UnicodeDecodeError:
         if place.name not in _MOVIELENS:
-            raise InputError(f"{place.told} is no text in UTF-8; give a file with an id a line") from None
+            raise InputError(f"{place.title} is no text in UTF-8; give a file with an id a line") from None
         lines = text.decode("latin-1").splitlines()
     delimiter = _MOVIELENS.get(place.name)
     if delimiter is not None:
         rows = csv.reader(io.StringIO("\n".join(lines)), delimiter=delimiter)
         lines = [row[0] for row in rows if row][place.name.endswith(".csv") :]
-    names = _checked(lines, place.told)
-    return Catalogue(place.name, names, _public(told, names))
+    names = _checked(lines, place.title)
+    return Catalogue(place.name, names, _public(title, names))
 
 
-def _public(told: str, names: Sequence[str]) -> Assumption:
-    return Assumption("items_public", {"catalogue": told, "items": len(names)})
+def _public(title: str, names: Sequence[str]) -> Assumption:
+    return Assumption("items_public", {"catalogue": title, "items": len(names)})
 
 
-def _checked(names: Iterable[str], told: str) -> tuple[str, ...]:
+def _checked(names: Iterable[str], title: str) -> tuple[str, ...]:
     found: dict[str, None] = {}
     for each in names:
         name = each.strip()
         if name in found:
-            raise InputError(f"{told} has {name!r} twice; remove one")
+            raise InputError(f"{title} has {name!r} twice; remove one")
         if name:
             found[name] = None
     if not found:
-        raise InputError(f"{told} is empty; write one id a line")
+        raise InputError(f"{title} is empty; write one id a line")
     return tuple(found)
 
 
@@ -198,21 +198,21 @@ def pairs(
             owner, thing = names.add(block[columns["user"]], where), things.add(block[columns["item"]], where)
             owner = np.array([position.get(name, -1) for name in names.names], np.int64)[owner]
             thing = np.array([number.get(name, -1) for name in things.names], np.int64)[thing]
-            if (nobody := owner < 0).any():
-                row = int(nobody.argmax())
-                told = str(block[columns["user"]][row].as_py()).strip()
-                raise InputError(f"{where(row)} asks about {told!r}, of whom the records hold nothing; add some")
+            if (unknown := owner < 0).any():
+                row = int(unknown.argmax())
+                name = str(block[columns["user"]][row].as_py()).strip()
+                raise InputError(f"{where(row)} asks about {name!r}, of whom the records hold nothing; add some")
             if (unknown := thing < 0).any() and on_unknown == "refuse":
                 row = int(unknown.argmax())
-                told = str(block[columns["item"]][row].as_py()).strip()
+                name = str(block[columns["item"]][row].as_py()).strip()
                 raise InputError(
-                    f"{where(row)} asks about the item {told!r}, which the model does not know; leave such rows out "
+                    f"{where(row)} asks about the item {name!r}, which the model does not know; leave such rows out "
                     "with on_unknown=skip (--on-unknown skip)"
                 )
             left_out += int(unknown.sum())
             found.append((owner[~unknown], thing[~unknown]))
     if not sum(len(owner) for owner, _ in found):
-        raise InputError("nobody is asked about; name a user and an item in each row")
+        raise InputError("no user is asked about; name a user and an item in each row")
     return Pairs(np.concatenate([each for each, _ in found]), np.concatenate([each for _, each in found]), left_out)
 
 
@@ -267,7 +267,7 @@ def ratings(
     wanted = [columns_of(part, user=user, item=item, value=value, time=time) for part in parts]
     known = None if items is None else catalogue_of(items)
     if known is None and has_columns(parts[0].names):
-        known = catalogue_beside(first_file)
+        known = movielens_catalogue(first_file)
     rows = _read(parts, wanted, low, high, progress)
     notes = list(rows.notes)
 
@@ -278,13 +278,13 @@ def ratings(
         first = int((~kept).argmax())
         if on_unknown == "refuse":
             raise InputError(
-                f"{rows.where(first)} rates the item {rows.item_names[rows.items[first]]!r}, which {catalogue.told} "
+                f"{rows.where(first)} rates the item {rows.item_names[rows.items[first]]!r}, which {catalogue.title} "
                 "does not have; leave such ratings out with on_unknown=skip (--on-unknown skip), or train with a "
                 "catalogue that has it"
             )
-        notes.append(f"{int((~kept).sum()):,} ratings of items that {catalogue.told} does not have were left out")
+        notes.append(f"{int((~kept).sum()):,} ratings of items that {catalogue.title} does not have were left out")
         if not kept.any():
-            raise InputError(f"no rating is of an item of {catalogue.told}; are its ids those of the ratings?")
+            raise InputError(f"no rating is of an item of {catalogue.title}; are its ids those of the ratings?")
     ranks = np.empty(len(rows.user_names), np.int32)
     by_name = sorted_names(rows.user_names)
     ranks[by_name] = np.arange(len(by_name))
@@ -335,7 +335,7 @@ class _Rows:
         values: float32 [rows].
         times: [rows], or None.
         user_names, item_names: by these numbers.
-        where: tells of a row.
+        where: describes a row.
         notes: what was seen.
     """
 
@@ -357,7 +357,7 @@ def _read(
     progress: Callable[[int, int], None] | None,
 ) -> _Rows:
     """The rows of all files, with every name as a number."""
-    users, items = Codes("user", people=True), Codes("item")
+    users, items = Codes("user", exact=True), Codes("item")
     blocks: tuple[list[np.ndarray], ...] = ([], [], [], [])
     ends, dates, users_of_part = [], set[bool](), []
     done = 0
@@ -377,7 +377,7 @@ def _read(
             if progress is not None:
                 progress(done, 0)
         if done == start:
-            raise InputError(f"{part.told} has no ratings; needed is a row for each")
+            raise InputError(f"{part.title} has no ratings; needed is a row for each")
         ends.append(done)
         blocks[0].extend(held)
         users_of_part.append(np.unique(np.concatenate([np.unique(each) for each in held])))
@@ -427,11 +427,11 @@ def values_of(array: pa.Array, where: Where, low: float | None, high: float | No
         wrong |= values > high
     if wrong.any():
         row = int(wrong.argmax())
-        told = array[row].as_py()
+        found = array[row].as_py()
         if not np.isfinite(single[row]):
-            raise InputError(f"the value {told!r} at {where(row)} is not a finite number; correct or drop the row")
+            raise InputError(f"the value {found!r} at {where(row)} is not a finite number; correct or drop the row")
         raise InputError(
-            f"the value {told} at {where(row)} is outside of {_interval(low, high)}; correct or drop the row, or "
+            f"the value {found} at {where(row)} is outside of {_interval(low, high)}; correct or drop the row, or "
             "widen the range"
         )
     return single
@@ -524,7 +524,7 @@ def examples_from_ratings(ratings: UserDataset, *, classes: Sequence[object] | N
             leaves them numbers.
 
     Returns:
-        inputs int64 [n, 2], the numbers of item and user, of which `vocabulary_sizes` tells how many there are; targets
+        inputs int64 [n, 2], the numbers of item and user, whose counts are `vocabulary_sizes`; targets
         float32 [n], or int64 [n].
 
     Raises:

@@ -2,7 +2,7 @@
 
 Every row is turned into numbers by the schema alone (`read_schema`), which is public; nothing is counted, averaged or
 ranked over the records, so reading costs no privacy. A value outside of the declared bounds or categories is clipped
-or becomes "another one": it is never an error, which would tell something about the record. How often that was done is
+or becomes "another one": never an error, which would reveal something about the record. How often that was done is
 in the data set's notes, which are not private.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 
 from sfumato._check import InputError
 from sfumato.data.examples import ExampleDataset
-from sfumato.data.labels import LabelCodes, Repairs, told_repairs
+from sfumato.data.labels import LabelCodes, Repairs, repair_notes
 from sfumato.data.readers.delimited import Delimited, is_delimited
 from sfumato.data.readers.tables import PARQUET, is_parquet_folder, open_source
 from sfumato.data.records import Reader, Records, is_nested, remedy_of, some
@@ -93,7 +93,7 @@ def table(
             columns=(names, categories) if sizes else (names,),
             assumptions=schema.assumptions(),
             found=said,
-            notes=told_repairs(repairs, writer.count),
+            notes=repair_notes(repairs, writer.count),
         )
 
 
@@ -109,7 +109,7 @@ def is_table(path: Path) -> bool:
 
 
 def _blocks(path: Path, source: Records, schema: Schema) -> Iterator[tuple[Columns, Where]]:
-    """The cells of the declared columns as text, some rows at a time, and what tells of a row."""
+    """The cells of the declared columns as text, some rows at a time, and a function that describes a row."""
     _refuse_columns(path, source.names, schema)
     wanted = [name for name in schema.names if name not in schema.dropped]
     for name in wanted:

@@ -140,9 +140,9 @@ def is_table_file(path: Path) -> bool:
     return path.suffix.lower() in (*PARQUET, *LINES) or is_delimited(path) or is_parquet_folder(path)
 
 
-def _arrow(table: pa.Table, told: str = "the table") -> Records:
+def _arrow(table: pa.Table, title: str = "the table") -> Records:
     return Records(
-        told=told,
+        title=title,
         names=tuple(table.column_names),
         count=table.num_rows,
         kind=lambda name: table.schema.field(name).type,
@@ -162,7 +162,7 @@ def _hugging_face(dataset: Any) -> Records:
         return dataset.select_columns(columns).with_format("arrow").iter(rows)
 
     return Records(
-        told="the data set",
+        title="the data set",
         names=tuple(schema.names),
         count=len(dataset),
         kind=lambda name: schema.field(name).type,
@@ -188,7 +188,7 @@ def _pandas(frame: Any) -> Records:
         return pa.Table.from_arrays([column(name) for name in columns], names=columns).to_batches(rows)
 
     return Records(
-        told="the table",
+        title="the table",
         names=tuple(str(name) for name in frame.columns),
         count=len(frame),
         kind=lambda name: column(name).type,
@@ -198,7 +198,7 @@ def _pandas(frame: Any) -> Records:
 
 def _mixed(values: Any) -> str:
     """The first two cells of a column that are of different kinds; "" where there are none."""
-    import pandas  # late: whoever gives a column of pandas has it
+    import pandas  # late: only a column of pandas needs it
 
     first: tuple[int, Any] | None = None
     for row, cell in enumerate(values):
@@ -228,20 +228,20 @@ def _file(path: Path) -> Records:
     if is_tars(path):
         if is_parquet_folder(path):
             raise InputError(f"{path} has both Parquet and tar files; give one kind, the tars by {path}/*.tar")
-        return replace(open_tars(path), beside=path if path.is_dir() else path.parent)
+        return replace(open_tars(path), parent=path if path.is_dir() else path.parent)
     if not path.exists():
         raise InputError(f"there is nothing at {path}; give {UNDERSTOOD}")
     if path.is_dir():
         files = parquet_files(path)
         if not files:
             raise InputError(f"{path} is a folder without Parquet files; give {UNDERSTOOD}")
-        return replace(_parquet(path, files), beside=path)
+        return replace(_parquet(path, files), parent=path)
     if path.suffix.lower() in PARQUET:
-        return replace(_parquet(path, [(path, {})]), beside=path.parent)
+        return replace(_parquet(path, [(path, {})]), parent=path.parent)
     if path.suffix.lower() in LINES:
-        return replace(_lines(path), beside=path.parent)
+        return replace(_lines(path), parent=path.parent)
     if is_delimited(path):
-        return replace(_delimited(path), beside=path.parent)
+        return replace(_delimited(path), parent=path.parent)
     raise InputError(f"{path} is no table; give {UNDERSTOOD}")
 
 
@@ -251,7 +251,7 @@ def _parquet(path: Path, found: Sequence[tuple[Path, Mapping[str, str | None]]])
 
     files = [file for file, _ in found]
     refuse_same_files(files)
-    opened = list(_told_by_file(files[0], "Parquet", lambda: _facts(files)))
+    opened = list(_read_file(files[0], "Parquet", lambda: _facts(files)))
     schema = opened[0][0]
     for file, (other, _) in zip(files, opened, strict=True):
         if not other.equals(schema):
@@ -268,7 +268,7 @@ def _parquet(path: Path, found: Sequence[tuple[Path, Mapping[str, str | None]]])
         for place, file in enumerate(files):
             with pyarrow.parquet.ParquetFile(file) as content:
                 own = [name for name in columns if name not in keys]
-                for batch in _told_by_file(file, "Parquet", lambda c=content, o=own: _batches(c, o, rows)):
+                for batch in _read_file(file, "Parquet", lambda c=content, o=own: _batches(c, o, rows)):
                     arrays = [
                         pa.repeat(keys[name][place], len(batch)) if name in keys else batch.column(name)
                         for name in columns
@@ -276,7 +276,7 @@ def _parquet(path: Path, found: Sequence[tuple[Path, Mapping[str, str | None]]])
                     yield pa.RecordBatch.from_arrays(arrays, columns)
 
     return Records(
-        told=str(path),
+        title=str(path),
         names=(*schema.names, *keys),
         count=sum(count for _, count in opened),
         kind=lambda name: keys[name].type if name in keys else schema.field(name).type,
@@ -308,8 +308,8 @@ def _facts(files: Sequence[Path]) -> Iterator[tuple[pa.Schema, int]]:
 def _lines(path: Path) -> Records:
     import pyarrow.json
 
-    (content,) = _told_by_file(path, "JSON lines", lambda: [pyarrow.json.read_json(path)])
-    return _arrow(content, told=str(path))
+    (content,) = _read_file(path, "JSON lines", lambda: [pyarrow.json.read_json(path)])
+    return _arrow(content, title=str(path))
 
 
 def _delimited(path: Path) -> Records:
@@ -322,7 +322,7 @@ def _delimited(path: Path) -> Records:
     whole = pa.Table.from_arrays([_as_numbers(column) for column in table.columns], names=names)
     lines = cache(lambda: array("Q", file.lines()))
     return replace(
-        _arrow(whole, told=str(path)),
+        _arrow(whole, title=str(path)),
         place=lambda row: f"line {lines()[row + 1]}",
         texts=lambda columns, rows: table.select(columns).to_batches(rows),
     )
@@ -343,7 +343,7 @@ def _as_numbers(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column
 
 
-def _told_by_file(path: Path, what: str, read: Callable[[], Iterable[Any]]) -> Iterator[Any]:
+def _read_file(path: Path, what: str, read: Callable[[], Iterable[Any]]) -> Iterator[Any]:
     """What is read, with the errors of reading in one line."""
     try:
         yield from read()
@@ -352,10 +352,10 @@ def _told_by_file(path: Path, what: str, read: Callable[[], Iterable[Any]]) -> I
 
 
 def _classes(schema: pa.Schema) -> dict[str, list[str]]:
-    """The names of classes that Hugging Face writes beside a schema."""
+    """The names of classes that Hugging Face writes next to a schema."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
-        return {name: list(map(str, told["names"])) for name, told in features.items() if "names" in told}
+        return {name: list(map(str, feature["names"])) for name, feature in features.items() if "names" in feature}
     except (KeyError, TypeError, ValueError, AttributeError):
         return {}
 

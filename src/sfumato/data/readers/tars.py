@@ -4,7 +4,7 @@ Members with a common key are one sample, and stand one after the other. A membe
 behind the last slash; what follows, in lower case, is its extension: `al/0001.left.JPG` is the `left.jpg` of the sample
 `al/0001`. Members without an extension, with a dot in front, or named `__…__` belong to none.
 
-A column is an extension, or a field of its JSON. What it holds is told by the extension, as in WebDataset, and by the
+A column is an extension, or a field of its JSON. Its kind follows from the extension, as in WebDataset, and from the
 first hundred samples: pictures (`jpg`, `png`, …), whole numbers (`cls`, `index`, …), arrays (`npy`), the fields of
 `json` (`json.person`, `json.meta.age`), text for all else that is UTF-8. `__key__` is a sample's key, `__url__` its
 shard. Memory holds the keys and a block of rows.
@@ -332,7 +332,7 @@ def _choices(inner: str, pattern: str) -> list[str]:
 
 _JSON = ("json", "jsn")
 _WHOLE = ("cls", "cls2", "class", "count", "index", "inx", "id")
-_SAMPLES_LOOKED_AT = 100  # samples that tell what a column holds
+_SAMPLES_LOOKED_AT = 100  # samples that show what a column holds
 _MOST_EXTENSIONS = 256
 _MOST_BYTES = 1 << 26  # of a block of rows, and of an extension's first members
 _LARGEST = 1 << 30  # bytes of one member
@@ -407,7 +407,7 @@ def open_tars(path: Path | str) -> Records:
             yield _table(columns, held)
 
     return Records(
-        told=str(path),
+        title=str(path),
         names=tuple(names),
         count=len(keys),
         kind=lambda name: column(name).kind,
@@ -558,7 +558,7 @@ def _fits(column: _Column, first: Sequence[Sample]) -> bool:
 
 
 def _with_kind(first: Sequence[Sample], name: str, extension: str, value: Callable[[bytes], Any]) -> _Column:
-    """A column whose type its first values tell."""
+    """A column whose type its first values show."""
     untyped = _Column(extension=extension, value=value, kind=pa.null())
     found = [_cell(sample, name, untyped) for sample in first]
     if found and isinstance(found[0], np.ndarray):
