@@ -216,7 +216,7 @@ def test_layers_that_are_frozen_while_training_are_refused():
     def freeze(model: nn.Module) -> None:
         model[0].requires_grad_(False)
 
-    with pytest.raises(InputError, match="settled"):
+    with pytest.raises(InputError, match="trains the same parameters throughout"):
         with_each_step(freeze)
 
 
