@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from sfumato._random import RandomSource
-from sfumato.sampling import FixedSize, OwnClients, Poisson, VirtualClients
+from sfumato.sampling import FixedSize, Poisson, SingleUserClients, VirtualClients
 
 MOST_SECONDS, MOST_MIB = 0.3, 200
 
@@ -33,7 +33,7 @@ def work(kind: str, grouping: str, cohort: int, population: int) -> Callable[[in
         rng = np.random.default_rng(0)
         return lambda round: rng.choice(population, cohort, replace=False).sort()
     sampler = (Poisson if kind == "poisson" else FixedSize)(size=cohort, population=population)
-    groups = OwnClients(clients=cohort) if grouping == "own" else VirtualClients(clients=cohort // 8)
+    groups = SingleUserClients(clients=cohort) if grouping == "own" else VirtualClients(clients=cohort // 8)
     source = RandomSource.from_os()
 
     def one(round: int) -> None:

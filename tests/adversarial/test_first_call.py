@@ -7,7 +7,7 @@ import pytest
 from adversarial import table
 from adversarial.first_call.specimen import SPECIMENS
 from adversarial.first_call.ways import CASES, WAYS, outcome
-from sfumato.guard import not_seen
+from sfumato.guard import examples_tried
 from slow import slow_but
 
 # What the first call leaves behind, and what couples at some steps only, moves no sum by more than the plan accounts.
@@ -25,7 +25,7 @@ def test_it_is_refused_or_keeps_the_bound(name: str, way: str) -> None:
     if specimen.expected == "harmless":
         assert found.refusal is None
     if specimen.expected == "stated":  # no look can be counted on to meet it, and the statement says so
-        assert "coupling that begins only with data, with a batch or at a step that was not tried" in not_seen(
+        assert "coupling that begins only with data, with a batch or at a step that was not tried" in examples_tried(
             found.steps
         )
         return

@@ -344,7 +344,7 @@ def test_batches_of_a_fixed_size_are_stated_for_an_exchanged_example(network, pi
     result = plan.fit(network(), pictures(40))
     assert [row["not_private"]["units"] for row in result.history] == [12, 12, 12]
     assert (result.statement.unit, result.statement.adjacency) == ("example", "replace")
-    assert plan.private_sum(40).contributions_moved == 2.0
+    assert plan.private_sum(40).relative_sensitivity == 2.0
 
 
 # What one example moves, and two of one person; that one moves at most the sensitivity is asked in contract/.

@@ -81,7 +81,7 @@ def test_one_example_moves_the_sum_by_at_most_the_sensitivity_whatever_its_targe
         totals.append(share.total.clone())
         odd.append(share.tally["non_finite"])
     private_sum = plan.private_sum(COUNT)
-    sensitivity = private_sum.contributions_moved * private_sum.scale(clip)
+    sensitivity = private_sum.relative_sensitivity * private_sum.scale(clip)
     moved = (totals[0] - totals[1]).norm().item()
     assert moved <= sensitivity + COUNT * clip * 2.0**-20  # single precision within a micro-batch
     assert torch.isfinite(totals[0]).all()

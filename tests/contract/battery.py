@@ -134,7 +134,7 @@ def assert_an_empty_cohort_steps(contribution: Contribution, parts: PrivateSum, 
     assert done.rows[0]["not_private"]["units"] == 0
     assert event_of(entry) == empty.entry(0)
     assert math.isclose(entry["noise_std"], std, rel_tol=1e-12)
-    assert entry["sensitivity"] == parts.contributions_moved * parts.scale(parts.bound.norm)
+    assert entry["sensitivity"] == parts.relative_sensitivity * parts.scale(parts.bound.norm)
     noise = done.moved * parts.grouping.clients
     low, high = stats.chi2.ppf([5e-7, 1 - 5e-7], noise.size)
     assert low < (noise**2).sum() / std**2 < high

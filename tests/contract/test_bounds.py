@@ -62,11 +62,11 @@ def test_one_unit_moves_the_sum_by_at_most_the_stated_sensitivity(name, clipping
     exchanged = summed(contribution_of(name, plan, specimen.records(seed, wild=other, last=1)), plan.private_sum(UNITS))
     for sampling in SAMPLINGS:
         parts = plan_of(name, cohort=sampling, **fields).private_sum(UNITS)
-        assert parts.record(0, clip_norm)["sensitivity"] == parts.contributions_moved * parts.scale(clip_norm)
-        assert_moves_at_most(parts, parts.grouping.contributions_moved("add_remove"), whole, without)
-        assert_moves_at_most(parts, parts.grouping.contributions_moved("replace"), whole, exchanged)
+        assert parts.record(0, clip_norm)["sensitivity"] == parts.relative_sensitivity * parts.scale(clip_norm)
+        assert_moves_at_most(parts, parts.grouping.relative_sensitivity("add_remove"), whole, without)
+        assert_moves_at_most(parts, parts.grouping.relative_sensitivity("replace"), whole, exchanged)
         neighbour = exchanged if parts.sampler.adjacency == "replace" else without
-        assert_moves_at_most(parts, parts.contributions_moved, whole, neighbour)
+        assert_moves_at_most(parts, parts.relative_sensitivity, whole, neighbour)
 
 
 @pytest.mark.parametrize("name", PRIVATE)

@@ -39,9 +39,9 @@ PARTS = toy.private_sum(UNITS)
 def test_one_unit_moves_the_sum_by_at_most_the_stated_sensitivity(seed, wild):
     mean = toy.Mean(vectors(seed, wild=wild))
     whole, blanked = summed(mean, PARTS), summed(mean, PARTS, np.arange(UNITS - 1))
-    assert_moves_at_most(PARTS, PARTS.contributions_moved, whole, blanked)
+    assert_moves_at_most(PARTS, PARTS.relative_sensitivity, whole, blanked)
     exchanged = summed(toy.Mean(vectors(seed, wild=2.0, last=1)), PARTS)
-    assert_moves_at_most(PARTS, PARTS.grouping.contributions_moved("replace"), whole, exchanged)
+    assert_moves_at_most(PARTS, PARTS.grouping.relative_sensitivity("replace"), whole, exchanged)
 
 
 def test_an_absent_unit_leaves_no_trace():

@@ -151,7 +151,7 @@ def test_one_person_moves_the_sum_by_at_most_the_sensitivity(seed, scale, clip, 
     present = np.arange(7)
     distance = (total(plan, users, present, source) - total(plan, users, present[:-1], source)).norm().item()
     private_sum = plan.private_sum(7)
-    sensitivity = private_sum.contributions_moved * private_sum.scale(clip)
+    sensitivity = private_sum.relative_sensitivity * private_sum.scale(clip)
     assert sensitivity == pytest.approx(clip if group == 1 else 2 * clip)
     assert distance <= sensitivity * (1 + 1e-9) + 1e-12
 

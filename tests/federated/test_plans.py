@@ -76,7 +76,7 @@ def test_fixed_size_cohorts_are_accounted_for_replacement():
     assert private_sum.sampler.adjacency == "replace"
     # Accountants double the Gaussian's sensitivity for "replace": one group, from -C to C.
     assert private_sum.event(1) == acc.Gaussian(1.0).without_replacement(20, 100)
-    assert private_sum.contributions_moved == 2
+    assert private_sum.relative_sensitivity == 2
 
 
 def test_the_denominator_is_planned_not_counted(blobs, tiny):

@@ -61,7 +61,7 @@ def moved(plan, users, seed: int) -> float:
             RoundContext(whole.trained.initial, groups, 0, plan.clipping, plan.clipping.norm, source)
         )
         sums.append(share.total)
-    return (sums[0] - sums[1]).norm().item(), private_sum.contributions_moved * private_sum.scale(plan.clipping.norm)
+    return (sums[0] - sums[1]).norm().item(), private_sum.relative_sensitivity * private_sum.scale(plan.clipping.norm)
 
 
 LOCAL = {
@@ -301,7 +301,7 @@ def test_one_user_moves_what_is_trained_by_at_most_the_sensitivity(part, togethe
         return contribution.clipped_sum(RoundContext(theta, cohort, 0, plan.clipping, CLIP_NORM, source)).total.clone()
 
     whole, others = total(everybody), total(everybody[:-1])
-    accounted = private_sum.contributions_moved * private_sum.scale(CLIP_NORM)
+    accounted = private_sum.relative_sensitivity * private_sum.scale(CLIP_NORM)
     assert accounted == CLIP_NORM * (1 if users_per_client == 1 else 2)
     assert (whole - others).norm() <= accounted * (1 + ROUNDING[together])
     assert others.norm() > 0

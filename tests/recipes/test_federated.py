@@ -252,7 +252,7 @@ def test_private_rows_cost_one_person_what_their_names_say(lfw) -> None:
             continue
         plan = lfw.prepared(row, 4124, quick=False)
         told = plan.private_sum(4124)
-        assert told.contributions_moved == (2 if plan.cohort.users_per_client > 1 else 1), name
+        assert told.relative_sensitivity == (2 if plan.cohort.users_per_client > 1 else 1), name
         epsilon = acc.guarantee(told.event(plan.rounds)).epsilon(lfw.DELTA)
         assert 0.99 * row.epsilon < epsilon <= row.epsilon * (1 + 1e-9), name
         assert lfw.DELTA < 1 / 4124 / 10
@@ -266,7 +266,7 @@ def test_private_rows_of_what_is_trained_cost_the_same(script) -> None:
     assert len(private) == len(trained.TRAINED) - 1
     for name, row in private.items():
         plan = trained.plan_of(row, 4124, quick=False)
-        assert plan.private_sum(4124).contributions_moved == 1, name
+        assert plan.private_sum(4124).relative_sensitivity == 1, name
         epsilon = acc.guarantee(plan.private_sum(4124).event(plan.rounds)).epsilon(trained.DELTA)
         assert 0.99 * row.epsilon < epsilon <= row.epsilon * (1 + 1e-9), name
         assert plan.trainable == trained.TRAINED[row.trained][0]

@@ -12,7 +12,7 @@ from scipy import stats
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.sampling import Cohort, FixedSize, OwnClients, Poisson, VirtualClients
+from sfumato.sampling import Cohort, FixedSize, Poisson, SingleUserClients, VirtualClients
 from sfumato.sampling.sampler import subset
 
 # Poisson cohorts.
@@ -217,11 +217,11 @@ def test_empty_groups_are_left_out_and_nobody_is_lost():
 
 
 def test_own_clients_are_named_by_the_user():
-    assert slots_of(OwnClients(clients=4).group(np.array([2, 8]), 0, CLIENTS_SOURCE)) == {2: 2, 8: 8}
+    assert slots_of(SingleUserClients(clients=4).group(np.array([2, 8]), 0, CLIENTS_SOURCE)) == {2: 2, 8: 8}
 
 
 def test_by_how_much_one_user_moves_the_sum():
-    assert OwnClients(clients=1).contributions_moved("add_remove") == 1
-    assert OwnClients(clients=1).contributions_moved("replace") == 2
-    assert VirtualClients(clients=1).contributions_moved("add_remove") == 2
-    assert VirtualClients(clients=1).contributions_moved("replace") == 2
+    assert SingleUserClients(clients=1).relative_sensitivity("add_remove") == 1
+    assert SingleUserClients(clients=1).relative_sensitivity("replace") == 2
+    assert VirtualClients(clients=1).relative_sensitivity("add_remove") == 2
+    assert VirtualClients(clients=1).relative_sensitivity("replace") == 2

@@ -56,8 +56,8 @@ from sfumato._parts import Kinds
 if TYPE_CHECKING:
     from torch import Tensor
 
-MOVED = 0.5
-"""What a contribution that comes or goes adds to the count of `Adaptive`."""
+COUNT_SENSITIVITY = 0.5
+"""What a contribution that comes or goes changes the count of `Adaptive` by."""
 
 ROUND_DOWN = 1.0 - 2.0**-14
 """Weights are rounded towards zero by this: it covers the round-off of norms and sums in single precision."""
@@ -225,9 +225,9 @@ class Adaptive(NormBound):
 
     Each round releases, with the noisy sum, a noisy count of the contributions whose norm is at most C. The count is of
     (1[‖Δ‖ ≤ C] − ½), so a contribution that comes or goes moves it by ½, and one that changes moves it by at most 1:
-    half a unit for each bound by which it moves the sum (`MOVED`). Noise of std σ_b on the count is a Gaussian
-    mechanism of multiplier 2σ_b. Sum and count are one joint release on one cohort (Andrew et al. 2021, Theorem 1), and
-    a user who moves two bounds moves the count by two halves, so the same factor holds for both.
+    half a unit for each bound by which it moves the sum (`COUNT_SENSITIVITY`). Noise of std σ_b on the count is a
+    Gaussian mechanism of multiplier 2σ_b. Sum and count are one joint release on one cohort (Andrew et al. 2021,
+    Theorem 1), and a user who moves two bounds moves the count by two halves, so the same factor holds for both.
 
     The update is C ← C·exp(−η(b − γ)), where b is the noisy count plus ½ for each *planned* contribution, divided by
     the planned number: an absent contribution counts as half below, half above, and the realised number is never used.
@@ -269,10 +269,10 @@ class Adaptive(NormBound):
             InputError: the count alone would cost as much as the round may.
         """
         std = max(clients / 20, noise_multiplier) if self.count_noise is None else self.count_noise
-        if std <= noise_multiplier * MOVED:
+        if std <= noise_multiplier * COUNT_SENSITIVITY:
             raise InputError(
                 f"count_noise {std:g} leaves nothing for the sum at noise_multiplier {noise_multiplier:g}; use more "
-                f"than {noise_multiplier * MOVED:g}"
+                f"than {noise_multiplier * COUNT_SENSITIVITY:g}"
             )
         return std
 

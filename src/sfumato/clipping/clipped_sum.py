@@ -4,7 +4,7 @@ Unit: one contribution (an example's gradient, a client's delta). Each adds a ve
 sensitivity to `total`, whatever it holds: a contribution with NaN or Inf counts as zero. Weights are rounded towards
 zero by more than norms and products can be off, so that the bound holds for what each adds in floating point too. The
 sum is in double precision; rows that come together are added up in single precision before. The round-off of that
-depends on who comes together with whom, and weights do not cover it: beside rows that were made for it a contribution
+depends on which rows share a batch, and weights do not cover it: in a batch of adversarial rows a contribution
 moves the sum by 1.001 bounds. A statement says that sums are exact up to rounding. Memory is one vector, however many
 contribute.
 
@@ -86,7 +86,7 @@ _FIELDS = ("units", "below", "clipped", "non_finite", "norms", "loss", "examples
 
 
 class Tally:
-    """What is known of a round beside its sum.
+    """Figures of a round, without its sum.
 
     units: contributions seen; below: those of norm at most the clip norm (the count that adaptive clipping releases
     with noise); clipped: those that were longer; non_finite: those that counted as zero because of NaN or Inf; norms:
@@ -246,7 +246,7 @@ def row_norms(rows: Tensor) -> Tensor:
     if whole < rows.shape[1]:
         parts.append(torch.linalg.vector_norm(rows[:, whole:], dim=1).double())
     found = torch.linalg.vector_norm(torch.stack(parts), dim=0) if parts else rows.new_zeros(len(rows)).double()
-    again = ~((found > _LEAST) & (found < _MOST))  # row by row: nobody decides how the norm of another one rounds
+    again = ~((found > _LEAST) & (found < _MOST))  # row by row: no row decides how the norm of another one rounds
     if again.any():
         found[again] = torch.linalg.vector_norm(rows[again], dim=1, dtype=torch.float64)
     return found

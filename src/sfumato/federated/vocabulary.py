@@ -47,7 +47,7 @@ from sfumato.data import Encoding, UncountedTexts, UserDataset
 from sfumato.data.text import tokens_of
 from sfumato.data.text_users import records
 from sfumato.runs import Run
-from sfumato.runs.folder import as_begun
+from sfumato.runs.folder import as_started
 from sfumato.statement import Facts, Statement
 from sfumato.statement.verdict import default_delta
 
@@ -363,8 +363,8 @@ class PrivateVocabulary:
     def rehearsal(self) -> list[str]:
         return [f"<word {number}>" for number in (1, 2, 3)]  # in texts, these are four tokens
 
-    def as_begun(self, recorded: Mapping[str, Any]) -> Self:
-        return as_begun(self, recorded, "noise_multiplier")
+    def as_started(self, recorded: Mapping[str, Any]) -> Self:
+        return as_started(self, recorded, "noise_multiplier")
 
     def fingerprint(self) -> str:
         return f"{self._settings()} {[each.fingerprint() for each in self.texts]}"

@@ -7,7 +7,7 @@ from sfumato._lazy import lazily
 if TYPE_CHECKING:
     from sfumato.guard.examples import SelfCheck, examples_first, self_check
     from sfumato.guard.guard import Findings, Subject, due, refuse_memory, try_out
-    from sfumato.guard.recheck import Recheck, not_seen
+    from sfumato.guard.recheck import Recheck, examples_tried
     from sfumato.guard.trial import Coupled
 
 __all__ = [
@@ -18,7 +18,7 @@ __all__ = [
     "Subject",
     "due",
     "examples_first",
-    "not_seen",
+    "examples_tried",
     "refuse_memory",
     "self_check",
     "try_out",

@@ -2,31 +2,31 @@
 
 The bound of an example rests on this: with any other examples in the batch, its gradient is the same. The clipped sum
 moves by no more than the clip norm when an example comes or goes if the gradient of every other one stays. Two dozen
-really different rows (see `placeholders`) go through the model alone, and then in company:
+really different rows (see `placeholders`) go through the model alone, and then in batches:
 
 - in groups of two, three, five and eight, so that each row is in one (losses only);
 - all together in another order, around a row of NaN;
 - all together, each with random numbers of its own, which must not be mixed either (losses only);
-- one of them beside 24 copies of another one, which overflows what has room for some;
+- one of them with 24 copies of another one, which overflows what has room for some;
 - in batches of equal size that share three rows of eight and differ in all others, so that round-off hides little;
 - alone again at the end, after some hundred passes, which shows what earlier ones left behind.
 
 Each row's loss, and the norm of its gradient in every parameter, must be what they are alone; in batches of equal size,
 so must the gradients themselves. Where a batch does not fit into memory, its halves are tried.
 
-What no such trial can see is said in `sfumato.guard.recheck`.
+What no such trial can see is described in `sfumato.guard.recheck`.
 
 Before anything else the model and its loss see examples in two orders in fresh processes, and placeholders here (see
 `sfumato.guard.guard`). Then these things are held, in this order, and a model that breaks one is refused with the name
 of the place:
 
 1. No random number is drawn for several examples at once; see `shape_drawn`.
-2. An example's loss is the same whoever else is in the batch; see `Neighbours`.
+2. An example's loss is the same in any batch; see `Neighbours`.
 3. No trained parameter is used outside its layer's forward pass (exactly: no path of the graph leads to one).
 4. The gradient of one example's loss is zero at the other example, in every layer (exactly).
 5. Each parameter's per-example gradients, in a batch of two and of one, are those of autograd: |engine - autograd| <=
    0.1 % of |autograd|, plus 1e-5 of the length of all gradients together (5 % and 1 % in half precision).
-6. An example's gradient is the same whoever else is in the batch; see `Neighbours`.
+6. An example's gradient is the same in any batch; see `Neighbours`.
 7. No parameter and no buffer changes while examples go through.
 
 2 and 6 are in double precision wherever the model can be run in it, without autocast and half precision (`in_double`).
@@ -90,13 +90,13 @@ from sfumato.per_example.workspace import out_of_memory
 _PROBES = 12  # rows of the data; what is made comes in addition
 _SIZES = (2, 3, 5, 8)
 _COPIES = 24
-_KEPT = (0, 3, 7)  # rows of eight that stay: of each usual pairing a partner changes
+_FIXED = (0, 3, 7)  # rows of eight that stay: of each usual pairing a partner changes
 _OTHER_OUTCOMES = 2  # of the draws, tried with some rows
 _ROWS_AN_OUTCOME = 3
 
 
 class Neighbours:
-    """Rows of the user's data, each alone and in several companies.
+    """Rows of the user's data, each alone and in several batches.
 
     Args:
         trial: the model and its loss.
@@ -136,7 +136,7 @@ class Neighbours:
     def _compare_losses(self, places: Sequence[int], alone: Tensor, outcome: int | Sequence[int] = 0) -> None:
         with torch.no_grad():
             found = self._trial.forward(rows_at(self._batch, places), outcome=outcome).double().cpu()
-        if not self._trial.apart:  # draws of several rows an example: whose is whose, nobody knows
+        if not self._trial.separate:  # draws of several rows an example: it is unknown whose is whose
             return
         scale = float(alone.nan_to_num(0.0, 0.0, 0.0).abs().max())
         for index, place in enumerate(places):
@@ -180,7 +180,7 @@ class Neighbours:
         return torch.stack([found[place] for place in range(len(self._rows))])
 
     def _refuse_norms(self, expected: Tensor, places: Sequence[int], outcome: int = 0) -> None:
-        """Compare the norms of rows' gradients in a company with those alone."""
+        """Compare the norms of rows' gradients in a batch with those alone."""
 
         def compare(some: Sequence[int]) -> None:
             found = self._trial.norms(rows_at(self._batch, some), outcome=outcome)
@@ -198,7 +198,7 @@ class Neighbours:
             return
         found, expected = found[usable], expected[usable]
         whole = expected.norm(dim=1, keepdim=True)
-        # a gradient that is nothing beside those of other examples may be round-off altogether
+        # a gradient that is tiny next to those of other examples may be round-off altogether
         least = tolerance.floor * whole + tolerance.floor**2 * whole.max()
         wrong = ~((found - expected).abs() <= tolerance.relative * expected + least)
         if bool(wrong.any()):
@@ -208,23 +208,23 @@ class Neighbours:
         """Compare the gradients of rows in two batches of one size that differ in all others."""
         count = len(self._rows)
         for shift in (0, 1):
-            kept = [(shift + step * max(1, count // 3)) % count for step in range(len(_KEPT))]
+            kept = [(shift + step * max(1, count // 3)) % count for step in range(len(_FIXED))]
             others = [place for place in range(count) if place not in kept] or kept
             for size in (8, 4, 2):
                 try:
-                    self._refuse_other_company(kept, (others, kept if shift else others[::-1]), size)
+                    self._refuse_other_batches(kept, (others, kept if shift else others[::-1]), size)
                 except (RuntimeError, MemoryError) as error:
                     if size > 2 and out_of_memory(error):
                         continue
                     raise
                 break
 
-    def _refuse_other_company(self, kept: Sequence[int], companies: Sequence[Sequence[int]], size: int) -> None:
-        stay = {place: kept[index] for index, place in enumerate(_KEPT) if place < size}
+    def _refuse_other_batches(self, kept: Sequence[int], others: Sequence[Sequence[int]], size: int) -> None:
+        stay = {place: kept[index] for index, place in enumerate(_FIXED) if place < size}
         total = [torch.zeros_like(each) for each in Recording(self._trial.layers).parameters]
         lengths: list[float] = []
-        for company in companies:  # the second one is taken away, so that no large table is held twice
-            places = [stay.get(place, company[place % len(company)]) for place in range(size)]
+        for partners in others:  # the second one is taken away, so that no large table is held twice
+            places = [stay.get(place, partners[place % len(partners)]) for place in range(size)]
             with self._trial.recorded(rows_at(self._batch, places)) as recording:
                 weights = torch.zeros(size, dtype=torch.float64, device=recording.parameters[0].device)
                 for place in stay:
@@ -262,7 +262,7 @@ def _alone(trial: Trial, row: Any, outcome: int = 0) -> Tensor:
 
 
 def _alone_if_it_runs(trial: Trial, row: Any) -> Tensor | None:
-    """The loss of a row that nobody gave; None where it does not go through the model."""
+    """The loss of a placeholder row; None where it does not go through the model."""
     if elsewhere(row):
         try:
             with on_processor(trial.model):
@@ -298,7 +298,7 @@ def _in_memory(compare: Callable[[Sequence[int]], None], places: Sequence[int]) 
 
 
 def changed_layer(trial: Trial, batch: Any, places: Sequence[int], index: int) -> str | None:
-    """The name of the innermost such layer; None where no layer's output tells.
+    """The name of the innermost such layer; None where no layer's output shows it.
 
     Args:
         trial: the model and its loss.
@@ -311,7 +311,7 @@ def changed_layer(trial: Trial, batch: Any, places: Sequence[int], index: int) -
     if [name for name, _ in together] != [name for name, _ in alone]:
         return None
     for (name, output), (_, own) in zip(together, alone, strict=True):
-        if not _alike(output, own, index, len(places), trial.tolerance):
+        if not _unchanged(output, own, index, len(places), trial.tolerance):
             return name
     return None
 
@@ -324,7 +324,7 @@ def _outputs(trial: Trial, batch: Any) -> list[tuple[str, Tensor]]:
 
         def watch(part: Any, inputs: Any, output: Any, name: str = name or type(module).__name__) -> None:
             if any(isinstance(each, PackedSequence) for each in (output if type(output) is tuple else (output,))):
-                return  # its rows are time steps of all examples in turn: the next layers tell
+                return  # its rows are time steps of all examples in turn: the next layers show it
             seen.extend((name, leaf.detach().clone()) for leaf in tree_leaves(output) if isinstance(leaf, Tensor))
 
         handles.append(module.register_forward_hook(watch))
@@ -337,14 +337,14 @@ def _outputs(trial: Trial, batch: Any) -> list[tuple[str, Tensor]]:
     return seen
 
 
-def _alike(together: Tensor, alone: Tensor, index: int, count: int, tolerance: Tolerance) -> bool:
+def _unchanged(together: Tensor, alone: Tensor, index: int, count: int, tolerance: Tolerance) -> bool:
     """Whether an example's part of an output is its output alone; its dimension is where the sizes differ."""
     if together.shape == alone.shape:  # shared by the examples
         part = together
     else:
         differ = [axis for axis, sizes in enumerate(zip(together.shape, alone.shape)) if sizes[0] != sizes[1]]
         if together.dim() != alone.dim() or len(differ) != 1:
-            return True  # padded or packed to other sizes: a later layer tells
+            return True  # padded or packed to other sizes: a later layer shows it
         axis = differ[0]
         rows = alone.shape[axis]
         if together.shape[axis] != count * rows:
@@ -719,7 +719,7 @@ SHARED = (
     "each example (torch.rand(len(inputs), 1), dropout on a tensor that has the examples as a dimension)"
 )
 
-_SEED = 0x5EED_0F_DA7A  # nobody else's
+_SEED = 0x5EED_0F_DA7A  # used nowhere else
 
 
 class _Draws(TorchDispatchMode):
@@ -728,7 +728,7 @@ class _Draws(TorchDispatchMode):
     def __init__(self, model: nn.Module) -> None:
         super().__init__()
         self.found: list[tuple[str, tuple[int, ...] | None]] = []
-        self.of_its_own = False  # a generator that the model brings
+        self.other_generator = False  # a generator that the model brings
         self._inside: list[str] = []
         self._handles: list[Any] = []
         for name, module in model.named_modules():
@@ -737,7 +737,7 @@ class _Draws(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        self.of_its_own |= kwargs.get("generator") is not None
+        self.other_generator |= kwargs.get("generator") is not None
         if is_draw(func, kwargs):
             self.found.append((self._inside[-1] if self._inside else "", shape_drawn(func, args)))
         return func(*args, **kwargs)
@@ -762,7 +762,7 @@ def refuse_shared_draws(trial: Trial, row: Any) -> list[int | None] | None:
     Raises:
         InputError: names the module in which a shared number is drawn.
     """
-    alone, together = (_noted(trial, rows_at(row, [0] * copies)) for copies in (1, 2))
+    alone, together = (_draws_in(trial, rows_at(row, [0] * copies)) for copies in (1, 2))
     if not alone and not together:
         return None
     if len(alone) != len(together):
@@ -779,17 +779,17 @@ def refuse_shared_draws(trial: Trial, row: Any) -> list[int | None] | None:
     return axes
 
 
-def _noted(trial: Trial, batch: Any) -> list[tuple[str, tuple[int, ...] | None]]:
+def _draws_in(trial: Trial, batch: Any) -> list[tuple[str, tuple[int, ...] | None]]:
     of_python, of_numpy = random.getstate(), np.random.get_state()  # noqa: NPY002
-    noted = _Draws(trial.model)
+    draws = _Draws(trial.model)
     try:
-        with torch.no_grad(), torch.random.fork_rng(), noted:
+        with torch.no_grad(), torch.random.fork_rng(), draws:
             torch.manual_seed(_SEED)
             trial.losses(batch)
             seeded = torch.initial_seed() != _SEED
         drawn = random.getstate() != of_python or _differs(np.random.get_state(), of_numpy)  # noqa: NPY002
     finally:
-        noted.detach()
+        draws.detach()
         random.setstate(of_python)
         np.random.set_state(of_numpy)  # noqa: NPY002
     if seeded:
@@ -797,13 +797,13 @@ def _noted(trial: Trial, batch: Any) -> list[tuple[str, tuple[int, ...] | None]]
             "the model or the loss seeds torch's generator: then each place in a batch has its numbers, and one more "
             "example moves the others to other places; leave torch.manual_seed out, the run seeds the draws"
         )
-    if drawn or noted.of_its_own:
+    if drawn or draws.other_generator:
         raise Coupled(
             "the model or the loss draws from a generator of its own, Python's random or numpy.random, which the run "
             "does not seed and which belongs to no example; use torch's own. A number for all examples is not allowed: "
             f"{SHARED}"
         )
-    return noted.found
+    return draws.found
 
 
 def _differs(one: Any, other: Any) -> bool:

@@ -173,7 +173,7 @@ def due(step: int, steps: int, source: RandomSource, *, seldom: bool = False) ->
     """Whether a step is looked at: the first and the last one, and others by chance, more of them early.
 
     A step from 0 is looked at with chance 4 / (step + 4) + 1/64, or, where it costs fresh processes, half of that.
-    Nobody without the run's key knows which ones.
+    No one without the run's key knows which ones.
 
     Args:
         step: from 0.
@@ -369,7 +369,7 @@ def _started(work: Work) -> tuple[int, int]:
     reading, writing = os.pipe()
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # of forks beside threads
+            warnings.simplefilter("ignore", DeprecationWarning)  # of forks in a process with threads
             child = os.fork()
     except OSError:
         os.close(reading)

@@ -83,7 +83,7 @@ def made_rows(pool: Any) -> list[Any]:
         lambda leaf: -leaf[-1:] if leaf.is_floating_point() else leaf[-1:],
         _shortened,
         _filled,
-        _put_together,
+        _combined,
     ]
     made = [_mapped(change, pool) for change in changes]
     if count > 1:  # the targets of other rows
@@ -129,7 +129,7 @@ def _filled(leaf: Tensor) -> Tensor:
     return row
 
 
-def _put_together(leaf: Tensor) -> Tensor:
+def _combined(leaf: Tensor) -> Tensor:
     """A row of which every number is that of another row at the same place."""
     flat = leaf.reshape(len(leaf), -1)
     at = (torch.arange(flat.shape[1], device=leaf.device) * 7 + 1) % len(leaf)

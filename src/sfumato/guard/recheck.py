@@ -43,8 +43,8 @@ Measure = Callable[[Sequence[int]], tuple[Tensor, Tensor]]
 """From places within a micro-batch (one may come twice) to losses [n] and squared norms [n], by a recording."""
 
 Measured = tuple[Tensor, Tensor]
-Companies = Callable[[Tensor], Iterable[Sequence[int]]]
-"""From the losses of a micro-batch to places within it that are computed again together."""
+Batches = Callable[[Tensor], Iterable[Sequence[int]]]
+"""From the losses of a micro-batch to places within it that are computed again as one batch."""
 
 _GOLDEN = 0.6180339887
 _PROBES = 4  # examples that go through behind two halves of a micro-batch
@@ -64,7 +64,7 @@ class Recheck:
         self._model, self._check = model, check
 
     def at_start(self, examples: int, measure: Measure) -> None:
-        """Look at a full micro-batch, at weights that are shaken a little: in other companies, and some by themselves.
+        """Look at a full micro-batch, at weights that are shaken a little: in other batches, and some by themselves.
 
         Args:
             examples: of the micro-batch; fewer are taken where memory runs out.
@@ -75,7 +75,7 @@ class Recheck:
         """
         if examples > 1:
             with as_it_was(self._model), shaken(Recording(self._check.layers).parameters):
-                self._refuse("in a full micro-batch", examples, measure, _companies)
+                self._refuse("in a full micro-batch", examples, measure, _batches)
 
     def while_training(self, step: int, had: Measured, measure: Measure) -> None:
         """Look at a real micro-batch: one of its examples by itself.
@@ -161,20 +161,20 @@ class Recheck:
         return HALF if self._check.half else SINGLE
 
     def _refuse(
-        self, when: str, examples: int, measure: Measure, companies: Companies, had: Measured | None = None
+        self, when: str, examples: int, measure: Measure, batches: Batches, had: Measured | None = None
     ) -> None:
         tolerance = self._tolerance
         while True:
             try:
-                together = self.measured(range(examples), measure)
-                if had is not None and len(had[0]) == examples and _differ(had, together, range(examples), tolerance):
+                whole = self.measured(range(examples), measure)
+                if had is not None and len(had[0]) == examples and _differ(had, whole, range(examples), tolerance):
                     raise Coupled(
                         f"{when} the same examples gave something else when they were computed again; the model or the "
                         f"loss keeps something of examples (an attribute, a cache, a count): {COUPLED}"
                     )
-                for company in companies(together[0]):
-                    other = self.measured(company, measure)
-                    if _differ(together, other, company, tolerance) and self._confirmed(together, company, measure):
+                for batch in batches(whole[0]):
+                    other = self.measured(batch, measure)
+                    if _differ(whole, other, batch, tolerance) and self._confirmed(whole, batch, measure):
                         raise Coupled(
                             f"{when} an example's gradient changes with the rest of the batch; something in the model "
                             f"or the loss mixes them: {COUPLED}"
@@ -185,21 +185,21 @@ class Recheck:
                     raise
                 examples //= 2
 
-    def _confirmed(self, together: Measured, company: Sequence[int], measure: Measure) -> bool:
-        examples = len(together[0])
+    def _confirmed(self, whole: Measured, batch: Sequence[int], measure: Measure) -> bool:
+        examples = len(whole[0])
         if self._check.double:
             try:
                 with in_double(self._model):
                     precise = self.measured(range(examples), measure)
-                    return _differ(precise, self.measured(company, measure), company, DOUBLE)
+                    return _differ(precise, self.measured(batch, measure), batch, DOUBLE)
             except RuntimeError as error:  # targets that the loss wants in the outputs' precision
                 if out_of_memory(error):
                     raise
-        copies = self.measured((list(company) * examples)[:examples], measure)
-        return _differ(together, copies, company, self._tolerance)
+        copies = self.measured((list(batch) * examples)[:examples], measure)
+        return _differ(whole, copies, batch, self._tolerance)
 
-    def moved(self, before: Measured, now: Measured) -> bool:
-        """Whether the same examples, in the same company, have other losses or norms by more than round-off."""
+    def changed(self, before: Measured, now: Measured) -> bool:
+        """Whether the same examples, in the same batch, have other losses or norms by more than round-off."""
         return _differ(before, now, range(len(before[0])), self._tolerance)
 
     def measured(self, places: Sequence[int], measure: Measure) -> Measured:
@@ -214,10 +214,10 @@ def _as_numbers(found: Measured) -> Measured:
     return losses.detach().double().cpu(), squares.detach().double().cpu().sqrt()
 
 
-def _differ(together: Measured, other: Measured, company: Sequence[int], tolerance: Tolerance) -> bool:
-    """Whether an example is in a company what it is not together with all; not finite it must be in both or neither."""
-    for numbers, found in zip(together, other, strict=True):
-        here, there = numbers[list(company)], found[: len(company)]
+def _differ(whole: Measured, other: Measured, batch: Sequence[int], tolerance: Tolerance) -> bool:
+    """Whether an example differs between a batch and the whole one; not finite it must be in both or neither."""
+    for numbers, found in zip(whole, other, strict=True):
+        here, there = numbers[list(batch)], found[: len(batch)]
         finite = here.isfinite()
         scale = float(numbers.nan_to_num(0.0, 0.0, 0.0).abs().max())
         if not torch.equal(finite, there.isfinite()) or not tolerance.holds(here, there, scale):
@@ -225,7 +225,7 @@ def _differ(together: Measured, other: Measured, company: Sequence[int], toleran
     return False
 
 
-def _companies(losses: Tensor) -> list[Sequence[int]]:
+def _batches(losses: Tensor) -> list[Sequence[int]]:
     """All in the opposite order, each half, and by themselves the smallest and the largest loss and some between."""
     count = len(losses)
     everyone, order = range(count), losses.nan_to_num().argsort()
@@ -239,7 +239,7 @@ def _one(losses: Tensor, step: int) -> int:
     return int(losses.nan_to_num().argsort()[int((step + 1) * _GOLDEN % 1 * len(losses))])
 
 
-def not_seen(steps: int) -> Assumption:
+def examples_tried(steps: int) -> Assumption:
     """What was tried in a run, and what no trial sees.
 
     How many examples a step drew is private, and so is which steps were looked at.

@@ -39,7 +39,7 @@ for an example when others come or go. Random generators are left as they were.
 False
 
 A model and its loss run in double precision, whatever they ask for, so that round-off hides no coupling. In half
-precision, a pass cannot tell a coupling of some percent from round-off; in single precision one of a part in a
+precision, a pass cannot distinguish a coupling of some percent from round-off; in single precision one of a part in a
 thousand may be hidden, and a thousand examples add up. Within `in_double` parameters and buffers are in double
 precision, and so is all that the model computes: autocast is off, and what asks for another precision gets this one.
 
@@ -103,7 +103,7 @@ def shaken(parameters: Sequence[nn.Parameter], kept: Collection[tuple[Tensor, Te
 
 
 @contextmanager
-def data_kept(model: nn.Module) -> Iterator[list[Tensor]]:
+def data_restored(model: nn.Module) -> Iterator[list[Tensor]]:
     """Parameters and buffers, whose `.data` may be others for a time; on leaving, all are those that they were."""
     held = [(tensor, tensor.data) for tensor in (*model.parameters(), *model.buffers())]
     try:
@@ -181,7 +181,7 @@ def _state(model: nn.Module, buffers: bool) -> dict[str, Tensor]:
     return {**dict(model.named_parameters()), **(dict(model.named_buffers()) if buffers else {})}
 
 
-_TORCH_OWN = frozenset(vars(nn.Module()))  # parameters, buffers, parts, hooks, and the mode
+_TORCH_ATTRIBUTES = frozenset(vars(nn.Module()))  # parameters, buffers, parts, hooks, and the mode
 _UNALTERABLE = (int, float, complex, str, bytes, bool, type(None), type, type(len), type(lambda: None))
 _NOT_OURS = (torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler)  # a model may hold its own
 
@@ -244,7 +244,7 @@ class Attributes:
 def _left_alone(part: nn.Module) -> frozenset[str]:
     """Names that are not put back: torch's own, and what a recording or a check changes for its time."""
     inner = isinstance(part, nn.RNNBase | nn.MultiheadAttention)
-    return _TORCH_OWN | ({"forward", "dropout"} if inner else {"forward"})
+    return _TORCH_ATTRIBUTES | ({"forward", "dropout"} if inner else {"forward"})
 
 
 _WORDS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -306,7 +306,7 @@ class SameNoise(TorchDispatchMode):
             generators are kept as they were, and nothing is compiled either.
 
     Attributes:
-        apart: False once there was a draw in which examples could not be given different numbers, as they have to be.
+        separate: False once there was a draw in which examples could not get different numbers, as they have to.
         number: of the pass; decides what is drawn for all examples together.
     """
 
@@ -325,7 +325,7 @@ class SameNoise(TorchDispatchMode):
         self._draws = 0
         self._held: Any = None
         self._eager: Any = None
-        self.apart = True
+        self.separate = True
 
     def __enter__(self) -> "SameNoise":
         self._draws = 0
@@ -369,11 +369,11 @@ class SameNoise(TorchDispatchMode):
         ):
             axis = None
         outcomes = [self._outcome] if isinstance(self._outcome, int) else self._outcome
-        self.apart &= len(outcomes) == 1 or (axis is not None and shape is not None and len(outcomes) == shape[axis])
+        self.separate &= len(outcomes) == 1 or (axis is not None and shape is not None and len(outcomes) == shape[axis])
         if axis is None or shape is None:
             torch.manual_seed(_mixed(outcomes[0], place, self._number + 1))
             return func(*args, **kwargs)
-        if len(outcomes) > 1 and self.apart:
+        if len(outcomes) > 1 and self.separate:
             seeds = [_mixed(outcome, place, 0) for outcome in outcomes]
             return _for_each_place(func, args, kwargs, shape, axis, seeds)
         return _for_one_place(func, args, kwargs, shape, axis, _mixed(outcomes[0], place, 0))
@@ -426,8 +426,8 @@ def _for_one_place(
     parts = []
     for index in range(shape[axis]):
         torch.manual_seed(seed)
-        own_args, own_kwargs = _at((args, kwargs), index, shape, axis)
-        parts.append(func(*own_args, **own_kwargs))
+        its_args, its_kwargs = _at((args, kwargs), index, shape, axis)
+        parts.append(func(*its_args, **its_kwargs))
     return _joined(func, args, parts, axis)
 
 
@@ -438,8 +438,8 @@ def _for_each_place(
     one = (*shape[:axis], 1, *shape[axis + 1 :])
     parts = []
     for index, seed in enumerate(seeds):
-        own_args, own_kwargs = _at((args, kwargs), index, shape, axis)
-        parts.append(_for_one_place(func, own_args, own_kwargs, one, axis, seed))
+        its_args, its_kwargs = _at((args, kwargs), index, shape, axis)
+        parts.append(_for_one_place(func, its_args, its_kwargs, one, axis, seed))
     return _joined(func, args, parts, axis)
 
 
@@ -505,7 +505,7 @@ def in_double(model: nn.Module, copies: dict[int, Tensor] | None = None) -> Iter
     handle = model.register_forward_pre_hook(lambda _, *given: widened(given), with_kwargs=True)
     default = torch.get_default_dtype()
     try:
-        with data_kept(model) as tensors:
+        with data_restored(model) as tensors:
             for tensor in tensors:
                 if tensor.dtype not in _NARROW:
                     continue
@@ -553,7 +553,7 @@ def widened(values: Any) -> Any:
 @contextmanager
 def on_processor(model: nn.Module) -> Iterator[None]:
     """Parameters and buffers on the processor; on leaving, all tensors are those that they were."""
-    with data_kept(model) as tensors:
+    with data_restored(model) as tensors:
         for tensor in tensors:
             tensor.data = tensor.data.cpu()
         yield
@@ -628,7 +628,7 @@ class Trial:
         axes: of each random draw in turn, the dimension of the examples.
         draws: whether it draws random numbers.
         passes: how many there were; decides what is drawn for all examples together.
-        apart: whether in the last pass examples had numbers of their own where they were to have them.
+        separate: whether in the last pass examples had numbers of their own where they were to have them.
     """
 
     model: nn.Module
@@ -638,7 +638,7 @@ class Trial:
     axes: Sequence[int | None] = ()
     draws: bool = True
     passes: int = 0
-    apart: bool = True
+    separate: bool = True
 
     def forward(self, batch: Any, *, outcome: int | Sequence[int] = 0) -> Tensor:
         """The losses of a batch, float [B].
@@ -649,7 +649,7 @@ class Trial:
         examples = count_of(batch)
         with self.same_noise(examples, outcome=outcome) as noise:
             found = self.losses(widened(batch) if self.tolerance is DOUBLE else batch)
-        self.apart = noise.apart
+        self.separate = noise.separate
         if found.shape != (examples,):
             raise InputError(
                 f"the loss must give one number for each example, [{examples}], got shape {list(found.shape)}; "

@@ -42,11 +42,11 @@ class AttentionRule(Rule):
         ) -> tuple[Tensor, Tensor | None]:
             if query.dim() != 3:
                 raise InputError(f"layer {layer.name!r}: queries must be [B, T, D], got shape {list(query.shape)}")
-            same, alike = key is query and value is query, value is key
+            same, value_is_key = key is query and value is query, value is key
             if not module.batch_first:
                 query = query.transpose(0, 1)
                 key = query if same else key.transpose(0, 1)
-                value = query if same else key if alike else value.transpose(0, 1)
+                value = query if same else key if value_is_key else value.transpose(0, 1)
             heads = _projected(layer, tap, query, key, value)
             mask = _mask(module, attn_mask, key_padding_mask, heads)
             mixed, weights = _attend(module, heads, mask, need_weights)

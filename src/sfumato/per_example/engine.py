@@ -292,7 +292,7 @@ class _LayerTap:
         if recording._examples is None:
             recording._examples = len(output) if output.dim() else None
         # What a checkpoint runs again is the same in shape, and its gradient is seen with the reentrant kind only; then
-        # nobody knows beforehand whether other uses follow.
+        # it is unknown beforehand whether other uses follow.
         uses = 1 if recording._stage == "forward" else 2
         for name in self._keys if names is None else names:
             if name in self._keys:
@@ -370,7 +370,7 @@ def covered(model: nn.Module, *, expand: bool = True) -> list[Layer[nn.Module]]:
 
     Args:
         model: the user's module; nothing of it is changed.
-        expand: give every example its copy of parameters that lie beside layers (class tokens, position tables,
+        expand: give every example its copy of parameters outside layers (class tokens, position tables,
             scales), instead of running their module again.
 
     Raises:

@@ -2,7 +2,7 @@
 
 Exact for any module that treats examples independently; slower and larger than a rule, because the gradients of its
 own parameters are materialised. Only the module itself is run again, never the network around it. Layers within it
-keep their own rules; but they are run again with it, so a parameter that lies beside many layers is better moved into a
+keep their own rules; but they are run again with it, so a parameter of a module with many layers is better moved into a
 small module of its own. A module that draws random numbers cannot be run again with the same ones, and is refused.
 """
 
@@ -51,7 +51,7 @@ class FallbackRule(Rule):
 
 
 class AroundFallbackRule(FallbackRule):
-    """The same for parameters beside layers, which are run again with the module but keep their own rules."""
+    """The same for a parameter of a module with layers. They are run again with the module but keep their own rules."""
 
     path: ClassVar[str] = (
         "the module and all layers within it run again, vectorised; a small module of its own is cheaper"
@@ -78,8 +78,8 @@ def _factors(
     trained = {name: module.get_parameter(name).detach() for name in sorted(layer.wanted)}
     fixed = {name: value.detach() for name, value in module.named_parameters() if name not in trained}
     fixed |= dict(module.named_buffers())
-    values = [_as_seen(value, trained) for value in inputs]
-    named = {name: _as_seen(value, trained) for name, value in keywords.items()}
+    values = [_without_autocast(value, trained) for value in inputs]
+    named = {name: _without_autocast(value, trained) for name, value in keywords.items()}
 
     def of_one(parameters: dict[str, Tensor], one: tuple[Any, ...], cotangent: Tensor) -> dict[str, Tensor]:
         def run(chosen: dict[str, Tensor]) -> Tensor:
@@ -109,7 +109,7 @@ def _factors(
     return {name: Dense(at_least_single(value)) for name, value in gradients.items()}
 
 
-def _as_seen(value: Any, parameters: dict[str, Tensor]) -> Any:
+def _without_autocast(value: Any, parameters: dict[str, Tensor]) -> Any:
     """An input as the module can take it without autocast: in single precision where its parameters are."""
     if not isinstance(value, Tensor):
         return value

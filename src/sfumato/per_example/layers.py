@@ -370,7 +370,7 @@ class StandardisedConvolutionRule(OutputRule):
         return result
 
 
-# Parameters that a module uses beside its layers, such as class tokens, tables of positions and scales.
+# Parameters that a module uses outside its layers, such as class tokens, tables of positions and scales.
 #
 # While the module runs in a recording, each is replaced by one copy for every example (see `shared`), a view without
 # memory of its own, and the gradient of the copies is the gradient of each example. The module's layers keep their own

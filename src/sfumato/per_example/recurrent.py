@@ -193,7 +193,7 @@ def _unroll(
     }
     outputs: list[Tensor] = []
     first = states[0]
-    before: list[Tensor] = []  # detached: what the graph holds must not hold the graph, which nobody would free
+    before: list[Tensor] = []  # detached: what the graph holds must not hold the graph, which would never be freed
 
     def previous() -> Tensor:
         return before[0]

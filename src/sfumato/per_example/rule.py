@@ -265,7 +265,7 @@ def _zeroed(values: Tensor, examples: Tensor) -> Tensor:
 #
 # The gradient is the sum over uses, so norms do not add up. Uses of one form are joined along the positions; a table
 # that is also a linear map (tied input and output embeddings) keeps both forms and their inner products, without a
-# table for each example; blocks of rows that do not overlap stay apart; anything else is materialised and added.
+# table for each example; blocks of rows that do not overlap stay separate; anything else is materialised and added.
 
 
 def joined(uses: Sequence[Factor], keep: Keep = torch.Tensor.new_empty) -> Factor:
@@ -402,7 +402,7 @@ class Tap(Protocol):
         Args:
             output: [B, ...].
             factors: from the gradient of the output.
-            names: the parameters that it tells of; None for all of the layer.
+            names: the parameters whose gradients it has; None for all of the layer.
         """
         ...
 
@@ -549,7 +549,7 @@ def each_of(values: Any, examples: int | None) -> Any:
 
 
 def _unjoined(values: Any, rows: int) -> Any:
-    """Examples that were joined with the dimension behind them, apart again: [B R, …] as [B, R, …]."""
+    """Examples that were joined with the dimension after them, split again: [B R, …] as [B, R, …]."""
     return tree_map(
         lambda leaf: leaf.unflatten(0, (-1, rows)) if isinstance(leaf, Tensor) and leaf.dim() else leaf, values
     )

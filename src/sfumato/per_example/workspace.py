@@ -45,8 +45,8 @@ def out_of_memory(error: BaseException) -> bool:
     """Whether an error says that memory ran out."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    told = str(error)
-    return isinstance(error, RuntimeError) and ("can't allocate memory" in told or "out of memory" in told)
+    text = str(error)
+    return isinstance(error, RuntimeError) and ("can't allocate memory" in text or "out of memory" in text)
 
 
 ONCE = 0
@@ -70,14 +70,14 @@ class Workspace:
         # freed, and every step would pay for fresh pages again. A block that is never touched shows it that size.
         torch.empty(_SHOWN, dtype=torch.uint8)
         self._held: dict[Hashable, Tensor] = {}
-        self._kept = 0
+        self._results = 0
         self.turn = 0
         self.decisions = Decisions()
         self.rows: dict[Hashable, int] = {}
 
     def begin(self) -> int:
         """A new recording: what was kept for the one before may be overwritten. Gives its turn."""
-        self._kept = 0
+        self._results = 0
         self.turn += 1
         self.decisions.begin()
         return self.turn
@@ -95,8 +95,8 @@ class Workspace:
 
         The layers come in the same order each time, so the memory fits by the place in this order.
         """
-        self._kept += 1
-        return self.take(self._kept, shape, like)
+        self._results += 1
+        return self.take(self._results, shape, like)
 
 
 _LOOKING_UP = (Tensor.__getitem__, torch.index_select, Tensor.index_select, torch.gather, Tensor.gather, F.embedding)
@@ -126,7 +126,7 @@ class Decisions:
         if self._before.setdefault(here, rows) != rows:
             raise InputError(
                 f"a constant of the model has {examples} rows, as many as there are examples at once (or a multiple), "
-                f"and cannot be told from them; set micro_batch to less than {examples}"
+                f"and cannot be distinguished from them; set micro_batch to less than {examples}"
             )
         self._so_far = hash((here, rows))
 
@@ -212,7 +212,7 @@ _ABOUT = frozenset(
         *(getattr(Tensor, name).__get__ for name in ("is_nested", "is_cpu", "grad_fn", "is_leaf")),
     }
 )
-"""What is asked of a tensor beside its numbers."""
+"""Properties of a tensor that do not depend on its numbers."""
 
 
 def _met(func: Callable[..., Any], leaves: list[Any], places: list[int], examples: int) -> tuple[int, int]:

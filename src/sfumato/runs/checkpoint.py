@@ -1,8 +1,8 @@
 """Checkpoints: one file that is whole or absent, checked before it is believed.
 
 `checkpoint/state.safetensors` holds tensors (parameters, an optimiser's state) and, as its header, the position in
-the ledger and the metrics, the fingerprint of the plan and the data, and numbers of whoever runs. A digest over all of
-it tells a file that was cut short or changed. `checkpoint/frozen.safetensors` holds what is not trained, and
+the ledger and the metrics, the fingerprint of the plan and the data, and state of the training loop. A digest over all
+of it detects a file that was cut short or changed. `checkpoint/frozen.safetensors` holds what is not trained, and
 `checkpoint/release-NAME.safetensors` what was released before; they carry a digest, too. `checkpoint/key` is the secret
 key of the run's randomness; who has it can take the noise away again, so it is deleted when the run ends. All of it is
 readable by its owner only. No pickle is read or written.
@@ -38,9 +38,9 @@ class Checkpoint:
         fingerprint: digest of the plan, the shapes of the parameters and the data.
         complete: whether nothing is left to release.
         closed: whether the run was ended before all of it was released, so that it cannot go on.
-        phases: names of the releases whose results are kept beside this file.
+        phases: names of the releases whose results are stored next to this file.
         tensors: parameters and states.
-        state: JSON of whoever runs; {} before a loop has begun.
+        state: JSON of the training loop; {} before it has started.
     """
 
     ledger_entries: int
@@ -101,7 +101,7 @@ def save_release(folder: Path, phase: str, tensors: dict[str, Tensor]) -> None:
     if path.exists() and digest(_RELEASED, read_tensors(path)[0]) != digest(_RELEASED, _plain(tensors)):
         raise InputError(
             f"{phase} was drawn before this run died, and is something else now ({path}): two results with the same "
-            "noise tell the records; make it as it was made then, or start a new run"
+            "noise reveal the records; make it as it was made then, or start a new run"
         )
     _write(path, tensors, _RELEASED)
 

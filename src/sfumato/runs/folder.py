@@ -14,9 +14,9 @@ come with another plan in the twelfth digit. What is accounted is what the run's
 >>> @dataclass(frozen=True)
 ... class Plan:
 ...     noise_multiplier: float
->>> as_begun(Plan(0.55871709799), {"noise_multiplier": 0.55871709783}, "noise_multiplier")
+>>> as_started(Plan(0.55871709799), {"noise_multiplier": 0.55871709783}, "noise_multiplier")
 Plan(noise_multiplier=0.55871709783)
->>> as_begun(Plan(0.56), {"noise_multiplier": 0.55871709783}, "noise_multiplier")  # another setting: as it is
+>>> as_started(Plan(0.56), {"noise_multiplier": 0.55871709783}, "noise_multiplier")  # another setting: as it is
 Plan(noise_multiplier=0.56)
 """
 
@@ -48,7 +48,7 @@ from sfumato.runs import checkpoint
 _Plan = TypeVar("_Plan", bound=Any)
 
 
-def as_begun(plan: _Plan, recorded: Mapping[str, Any], *fields: str) -> _Plan:
+def as_started(plan: _Plan, recorded: Mapping[str, Any], *fields: str) -> _Plan:
     """The plan with the numbers of the run that it goes on with, if all of them are the same but for the search.
 
     Args:
@@ -57,12 +57,12 @@ def as_begun(plan: _Plan, recorded: Mapping[str, Any], *fields: str) -> _Plan:
         fields: that a calibration may have found, each a number or None.
 
     Returns:
-        the plan itself where one differs by more: `RunFolder.refuse_another` tells of it.
+        the plan itself where one differs by more: `RunFolder.refuse_another` reports it.
     """
-    begun = {name: recorded.get(name) for name in fields}
-    if not all(is_close(getattr(plan, name), begun[name]) for name in fields):
+    found = {name: recorded.get(name) for name in fields}
+    if not all(is_close(getattr(plan, name), found[name]) for name in fields):
         return plan
-    return dataclasses.replace(plan, **begun)
+    return dataclasses.replace(plan, **found)
 
 
 _NAMES = (
@@ -114,8 +114,8 @@ class RunFolder:
                 raise InputError(
                     f"{self.path} holds a run already; resume it (resume=True, --resume) or choose another folder"
                 )
-            begun = self.plan.exists() or self.checkpoint.exists()
-            hint = "; delete it if it is a run that was stopped at once" if begun else ""
+            started = self.plan.exists() or self.checkpoint.exists()
+            hint = "; delete it if it is a run that was stopped at once" if started else ""
             raise InputError(f"{self.path} is not empty; choose another folder for the run{hint}")
         try:
             self.path.mkdir(parents=True, exist_ok=True)
@@ -187,7 +187,7 @@ class RunFolder:
         return self.read_plan() if resume and self.plan.exists() else {}
 
     def refuse_another(self, plan: dict[str, Any]) -> None:
-        """Refuse to go on with other settings, before anything is computed; what "about" tells is not compared.
+        """Refuse to go on with other settings, before anything is computed; what is under "about" is not compared.
 
         Args:
             plan: as `plan.json` would hold it.
@@ -211,10 +211,10 @@ class RunFolder:
             for each in (self.read_plan(), json.loads(json.dumps(plan)))
         )
         changed = [(k, f"{then.get(k)} → {v}") for k, v in now.items() if then.get(k) != v]
-        changed = [f"{k} {told}" if len(told) <= _LONGEST_DIFFERENCE else f"another {k}" for k, told in changed]
-        told = ", ".join(changed) or _NOT_A_SETTING
+        changed = [f"{k} {values}" if len(values) <= _LONGEST_DIFFERENCE else f"another {k}" for k, values in changed]
+        fields = ", ".join(changed) or _NOT_A_SETTING
         return InputError(
-            f"the checkpoint in {self.path} is from another plan, model or data set ({told}); resume with the same "
+            f"the checkpoint in {self.path} is from another plan, model or data set ({fields}); resume with the same "
             "ones, or choose another folder"
         )
 
@@ -238,7 +238,7 @@ class RunFolder:
         return self.saved().complete and self.statement.exists()
 
     def withdraw_statement(self) -> None:
-        """Delete the statement of a run that goes on: it would tell of fewer releases than there are."""
+        """Delete the statement of a run that goes on: it would state fewer releases than there are."""
         delete(self.statement)
 
     def add_metrics(self, row: dict[str, Any]) -> None:

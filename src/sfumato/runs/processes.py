@@ -44,7 +44,7 @@ class Team:
         self.rank = int(os.environ.get("RANK", "0"))
         self._started = False
         if self.size > 1 and not dist.is_initialized():
-            with _together():
+            with _one_line_errors():
                 dist.init_process_group("gloo", timeout=PATIENCE)
             self._started = True
 
@@ -61,7 +61,7 @@ class Team:
     def all_reduce(self, values: Tensor) -> Tensor:
         """Sum over the processes, in place."""
         if self.size > 1:
-            with _together():
+            with _one_line_errors():
                 dist.all_reduce(values)
         return values
 
@@ -70,14 +70,14 @@ class Team:
         if self.size == 1:
             return value
         box = [value]
-        with _together():
+        with _one_line_errors():
             dist.broadcast_object_list(box, src=0)
         return box[0]
 
     def broadcast(self, values: Tensor) -> Tensor:
         """The leader's tensor, in place, in every process."""
         if self.size > 1:
-            with _together():
+            with _one_line_errors():
                 dist.broadcast(values, src=0)
         return values
 
@@ -101,8 +101,8 @@ class Team:
 
 
 @contextmanager
-def _together() -> Iterator[None]:
-    """Turn the end of another process, as the network tells it, into one line."""
+def _one_line_errors() -> Iterator[None]:
+    """Turn the end of another process, as the network reports it, into one line."""
     try:
         yield
     except (RuntimeError, ValueError) as error:

@@ -4,8 +4,8 @@ Whatever is released from private records goes through one run, in phases: a noi
 loop, then votes. Each release is recorded before it happens (`spend`), all phases stand in one ledger, and one
 statement covers them (`finish`). Everything random is a function of the run's key, so what was not yet saved when a
 process died is repeated bit for bit, and recorded again in the same place: no noise is ever spent twice. A phase's
-randomness is also a function of all that was recorded before it (`runs.story`), so two copies of a stopped run that go
-on by other records do not meet the same noise.
+randomness is also a function of all that was recorded before it (`HistoryDigest`), so two copies of a stopped run that
+go on by other records do not meet the same noise.
 
 At the end the statement names the ledger that it was made of, and the ledger's last entry the statement, the plan and
 the model, so that none of them can be exchanged alone (`sfumato.ledger`). The key of a run that is complete
@@ -30,12 +30,12 @@ What a run has recorded so far, as one word: the same after the same releases in
 
 A phase draws its randomness under this word. So two copies of a stopped run that go on in different ways, by another
 order, with something between, or at another point of a loop, draw different noise, and the difference of what they
-release tells no sum; a run that goes on as it did before draws the same again. Another query under the same name, event
-and public fields is not told from the first: do not go on twice from one folder. Budgets and statements are no part of
-it, nor is where the ledger lies: a run in memory has the same word.
+release reveals no sum; a run that goes on as it did before draws the same again. Another query under the same name,
+event and public fields is not distinguished from the first: do not go on twice from one folder. Budgets and statements
+are no part of it, nor is where the ledger lies: a run in memory has the same word.
 
 >>> from sfumato.accounting import Gaussian
->>> one, other = Story(), Story()
+>>> one, other = HistoryDigest(), HistoryDigest()
 >>> one.add({"phase": "votes", "event": Gaussian(2.0).to_json()}); one.word == other.word
 False
 >>> other.add({"event": Gaussian(2.0).to_json(), "phase": "votes", "hash": "of the ledger's"}); one.word == other.word
@@ -102,8 +102,8 @@ class Interrupt:
         self.asked = True
 
 
-class Story:
-    """The chain of a ledger's releases without what tells one ledger from another."""
+class HistoryDigest:
+    """The chain of a ledger's releases, without what distinguishes one ledger from another."""
 
     def __init__(self) -> None:
         self.word = chain.ORIGIN
@@ -111,16 +111,16 @@ class Story:
     @classmethod
     def of(cls, entries: Iterable[Mapping[str, Any]]) -> Self:
         """That of a ledger's entries."""
-        story = cls()
+        digest = cls()
         for entry in entries:
             if "event" in entry:
-                story.add(entry)
-        return story
+                digest.add(entry)
+        return digest
 
     def add(self, entry: Mapping[str, Any]) -> None:
         """Take in a release; fields as in the ledger."""
-        told = {name: value for name, value in entry.items() if name not in chain.RESERVED}
-        sealed = chain.seal({**told, "event": entry["event"]}, index=0, previous=self.word)
+        fields = {name: value for name, value in entry.items() if name not in chain.RESERVED}
+        sealed = chain.seal({**fields, "event": entry["event"]}, index=0, previous=self.word)
         self.word = sealed["hash"]
 
 
@@ -145,7 +145,7 @@ class Run:
         self._ledger: Ledger | None = None
         self._meter = meter(budget, {}) if budget is not None and folder is None else None  # else the ledger has one
         self._spent: dict[Event, int] = {}
-        self._story = Story()
+        self._history_digest = HistoryDigest()
         self._releases: dict[str, dict[str, Tensor]] = {}
         self._costs: dict[str, Event] = {}  # of what was released, by phase
         self._last: Checkpoint | None = None
@@ -248,7 +248,7 @@ class Run:
             self._ledger = self._open_ledger(self.folder)
             self._refuse_stranger(self._ledger, self._last)
             self._ledger.truncate(self._last.ledger_entries, head=self._last.ledger_head)
-            self._story = Story.of(self._ledger)
+            self._history_digest = HistoryDigest.of(self._ledger)
             self.folder.withdraw_statement()
             self.history = self.folder.keep_metrics(self._last.metrics_lines)
         if self._budget is not None:
@@ -341,7 +341,7 @@ class Run:
         elif self._meter is not None:
             self._meter.admit(event)
             self._meter.spend(event)
-        self._story.add({**fields, "event": event.to_json()})
+        self._history_digest.add({**fields, "event": event.to_json()})
         for single, count in terms(event):
             self._spent[single] = self._spent.get(single, 0) + count
 
@@ -357,7 +357,7 @@ class Run:
                 nor of this phase after other releases, and from the private records.
             public: for the ledger.
 
-        Between the checkpoints of a loop, the loop's next one keeps it; until then it is drawn again alike.
+        Between the checkpoints of a loop, the loop's next one keeps it; until then the same is drawn again.
 
         Raises:
             InputError: a run that goes on draws something else than before it died, with the same noise; or the phase
@@ -368,9 +368,9 @@ class Run:
             return self._releases[phase]
         last = self._last
         # Else rounds since the checkpoint would have to go with it, and only the loop knows their state.
-        keep = last is not None and (not last.state or last.complete or not self._behind(last))
+        keep = last is not None and (not last.state or last.complete or not self._is_outdated(last))
         self.spend(event, phase=phase, **public)
-        source = self.source.within(self.team.from_leader(self._story.word))  # only the leader has the ledger
+        source = self.source.within(self.team.from_leader(self._history_digest.word))  # only the leader has the ledger
         self._releases[phase], self._costs[phase] = draw(source), event
         if self.folder is not None and self.team.leads:
             with self._writing():
@@ -380,7 +380,7 @@ class Run:
         return self._releases[phase]
 
     def _refuse_another(self, phase: str, event: Event) -> None:
-        """Else the first result of a phase would be given for something else, and nobody would notice."""
+        """Else the first result of a phase would silently be returned for something else."""
         known = [self._costs[phase]] if phase in self._costs else []
         if not known and self._ledger is not None:  # a run that goes on; others of the phase may have been spent
             entries = (entry for entry in self._ledger if entry.get("phase") == phase and "event" in entry)
@@ -391,7 +391,7 @@ class Run:
                 "give what follows a name of its own"
             )
 
-    def _behind(self, saved: Checkpoint) -> bool:
+    def _is_outdated(self, saved: Checkpoint) -> bool:
         """Whether something was recorded since this checkpoint."""
         return self._ledger is not None and saved.ledger_entries != len(self._ledger)
 
@@ -436,7 +436,7 @@ class Run:
 
         Args:
             tensors: of model.safetensors.
-            facts: what the statement tells beside the ledger.
+            facts: what the statement states in addition to the ledger.
             metadata: JSON in the header of model.safetensors; public.
             complete: all that was planned has run; the key is deleted then.
         """
@@ -480,8 +480,8 @@ class Run:
             if self._last is not None and not self._last.complete:  # a run without a loop
                 self.save(self._last.tensors, self._last.state, complete=True)
             checkpoints.delete_key(folder.checkpoint)
-        elif self._last is not None and self._behind(self._last):
-            self.save(self._last.tensors, self._last.state)  # no run that goes on may forget what a statement tells
+        elif self._last is not None and self._is_outdated(self._last):
+            self.save(self._last.tensors, self._last.state)  # no run that goes on may forget what a statement states
         ledger.seal(statement.digest, binding.digests([folder.plan, folder.model]))
         statement.save(folder.statement)
 
@@ -499,8 +499,8 @@ class Run:
             raise
 
     def _identity(self) -> str | None:
-        """Who writes to the ledger. Whoever resumes repeats releases with the run's own key, so the key tells what is
-        one release. Runs of one seed may be many things, and have no identity."""
+        """Who writes to the ledger: a name that follows from the run's key, with which a resumed run repeats releases.
+        Runs of one seed may be many things, and have no identity."""
         return self.source.stream("ledger").bytes(16).hex() if self.source.kind == "os" else None
 
     def _open_ledger(self, folder: RunFolder) -> Ledger:
@@ -515,10 +515,10 @@ class Run:
             return RandomSource.from_seed(seed)
         source = None
         if self.team.leads:
-            source = RandomSource.from_os() if not resume else self._kept_key()
+            source = RandomSource.from_os() if not resume else self._stored_key()
         return self.team.from_leader(source)
 
-    def _kept_key(self) -> RandomSource:
+    def _stored_key(self) -> RandomSource:
         assert self.folder is not None
         saved = self.folder.saved()
         kept = checkpoints.keeps_key(self.folder.checkpoint, saved)
@@ -535,7 +535,7 @@ class Run:
             )
 
 
-# Closing a run that was stopped: its key is deleted, so that nobody can repeat its noise, and it cannot go on.
+# Closing a run that was stopped: its key is deleted, so that no one can repeat its noise, and it cannot go on.
 #
 # Guarantees that what was released stays as it is, ledger and model, and that the statement says so of the key only
 # when the key is gone: of the statement, that one answer changes, and no number.

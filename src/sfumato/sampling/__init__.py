@@ -6,7 +6,15 @@ from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
     from sfumato.sampling.limited import COHORTS, MinSeparation, ParticipationLog, Shuffled
-    from sfumato.sampling.sampler import Cohort, CyclicPoisson, FixedSize, OwnClients, Poisson, Sampler, VirtualClients
+    from sfumato.sampling.sampler import (
+        Cohort,
+        CyclicPoisson,
+        FixedSize,
+        Poisson,
+        Sampler,
+        SingleUserClients,
+        VirtualClients,
+    )
 
 __all__ = [
     "COHORTS",
@@ -14,11 +22,11 @@ __all__ = [
     "CyclicPoisson",
     "FixedSize",
     "MinSeparation",
-    "OwnClients",
     "ParticipationLog",
     "Poisson",
     "Sampler",
     "Shuffled",
+    "SingleUserClients",
     "VirtualClients",
 ]
 __getattr__, __dir__ = lazily(__name__)

@@ -34,7 +34,7 @@ of those that checked in and are eligible are chosen uniformly; each chosen one 
 Guarantees that a unit is chosen at most `max_participations` times, with `min_separation` rounds or more between:
 `ParticipationLog` turns everybody else away. No amplification is claimed (Kairouz et al. 2021, Appendix D.2).
 
-- A unit that was chosen and did not report is charged as if it had: nobody can tell whether it was counted. So it
+- A unit that was chosen and did not report is charged as if it had: no one can know whether it was counted. So it
   rests, and its participation is used up.
 - A round with fewer units than planned goes on with those, or with none. The denominator stays the planned size, and
   the promise stays as it is; who is missing costs accuracy only.
@@ -69,7 +69,7 @@ from sfumato._parts import Kinds
 from sfumato._random import RandomSource, Stream
 from sfumato._types import Adjacency
 from sfumato.accounting import Participation
-from sfumato.sampling.sampler import CyclicPoisson, FixedSize, Kept, Poisson, Sampler, subset
+from sfumato.sampling.sampler import CyclicPoisson, FixedSize, Poisson, RoundCache, Sampler, subset
 
 if TYPE_CHECKING:
     from sfumato.accounting import Event
@@ -131,10 +131,10 @@ def in_words(limits: Participation) -> str:
     'each unit in at most 1 round'
     """
     often = f"each unit in at most {limits.most} round{'s' if limits.most > 1 else ''}"
-    apart = limits.min_separation
-    if limits.most == 1 or apart == 0:
+    separation = limits.min_separation
+    if limits.most == 1 or separation == 0:
         return often
-    return f"{often}, {apart} or more round{'s' if apart > 1 else ''} between two of them"
+    return f"{often}, {separation} or more round{'s' if separation > 1 else ''} between two of them"
 
 
 _LONGEST = 2**31 - 1
@@ -196,12 +196,12 @@ class Shuffled(Sampler):
     """Consecutive batches of exactly so many units of a uniform order; exactly `population` must be present.
 
     Attributes:
-        reshuffle: a new order for each epoch. One order for all keeps a unit's rounds an epoch apart, which costs less
-            with correlated noise.
+        reshuffle: a new order for each epoch. One order for all separates a unit's rounds by an epoch, which costs
+            less with correlated noise.
     """
 
     reshuffle: bool = True
-    _order: Kept[np.ndarray] = field(default_factory=Kept, init=False, repr=False, compare=False)
+    _order: RoundCache[np.ndarray] = field(default_factory=RoundCache, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -214,10 +214,10 @@ class Shuffled(Sampler):
 
     @property
     def limits(self) -> Participation:
-        """Once an epoch; as far apart as an epoch is long where no order follows another one."""
+        """Once an epoch; separated by a whole epoch where no order follows another one."""
         epochs = -(-self._of("rounds") // self.steps_per_epoch)
-        apart = 0 if self.reshuffle and epochs > 1 else self.steps_per_epoch - 1
-        return Participation(rounds=self._of("rounds"), max_participations=epochs, min_separation=apart)
+        separation = 0 if self.reshuffle and epochs > 1 else self.steps_per_epoch - 1
+        return Participation(rounds=self._of("rounds"), max_participations=epochs, min_separation=separation)
 
     @property
     def adjacency(self) -> Adjacency:
@@ -271,7 +271,7 @@ class MinSeparation(Sampler):
     max_participations: int | None = None
     availability: float = 1.0
     drop_out: float = 0.0
-    _walk: Kept[_Walk] = field(default_factory=Kept, init=False, repr=False, compare=False)
+    _walk: RoundCache[_Walk] = field(default_factory=RoundCache, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -316,11 +316,11 @@ class MinSeparation(Sampler):
         refuse_single_round(_MIN_SEPARATION, self.limits)
 
     def participation(self, rounds: int) -> Participation | None:
-        """The limits, which hold whoever checks in and whoever drops out."""
+        """The limits, which hold for any check-ins and any dropouts."""
         return within(self.limits, rounds, _MIN_SEPARATION)
 
     def describe(self) -> str:
-        """For the statement; the same whoever is missing."""
+        """For the statement; the same for any dropouts."""
         return f"cohorts of at most {self.units} of {self.population}, {in_words(self.limits)}"
 
     def _refuse_cohorts_that_cannot_fill(self) -> None:
@@ -377,7 +377,7 @@ def choose(
     """Up to `size` of those who check in and are eligible, all subsets equally likely; int64 [n].
 
     Units are looked at in a random order, each of them once, and toss their coin then. When to go on to a pass over all
-    others depends on how many were found, not on whom, so it favours nobody.
+    others depends on how many were found, not on whom, so it favours no unit.
     """
     found, seen, drawn = np.empty(0, np.int64), np.empty(0, np.int64), 0
     block = 2 * size

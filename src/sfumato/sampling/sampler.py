@@ -8,8 +8,8 @@ A cohort is three arrays: no object for a unit, however many there are.
 
 Virtual clients: sampled users are thrown into groups, and each group contributes once.
 
-What a user can change decides the sensitivity. With `OwnClients` every sampled user is a client of their own: adding
-the user adds one clipped contribution, at most C. With `VirtualClients` a user joins a group that others may share:
+What a user can change decides the sensitivity. With `SingleUserClients` every sampled user is one client: adding the
+user adds one clipped contribution, at most C. With `VirtualClients` a user joins a group that others may share:
 the group's clipped contribution can turn from one end of the ball to the other, at most 2C. The bound needs that the
 others' groups do not depend on the user, so every user is assigned independently and uniformly; groups differ in
 size and may be empty, and an empty group contributes zero. The derivation is in
@@ -20,15 +20,15 @@ docs/explanation/virtual-clients.md, with the reason why groups of exactly m use
 >>> cohort = VirtualClients(clients=2).group(np.arange(4), 0, RandomSource.from_seed(1))
 >>> [(int(slot), cohort.members(i).tolist()) for i, slot in enumerate(cohort.slots)]
 [(0, [3]), (1, [0, 1, 2])]
->>> VirtualClients(clients=2).contributions_moved("add_remove")
+>>> VirtualClients(clients=2).relative_sensitivity("add_remove")
 2.0
 
-`Kept` holds the last thing that was computed from a run's key for the next round, which changes no result.
+`RoundCache` holds the last thing that was computed from a run's key for the next round, which changes no result.
 
->>> kept = Kept()
->>> kept.get("a", lambda: [1, 2]) is kept.get("a", lambda: [3])
+>>> cache = RoundCache()
+>>> cache.get("a", lambda: [1, 2]) is cache.get("a", lambda: [3])
 True
->>> kept.get("b", lambda: [3])
+>>> cache.get("b", lambda: [3])
 [3]
 
 Samplers without memory stand here: Poisson, cohorts of a fixed size, cyclic Poisson.
@@ -131,9 +131,9 @@ class Sampler(ABC):
         return self.size * self.users_per_client
 
     @property
-    def grouping(self) -> OwnClients | VirtualClients:
+    def grouping(self) -> SingleUserClients | VirtualClients:
         """How those who take part are put together."""
-        return OwnClients(clients=self.size) if self.users_per_client == 1 else VirtualClients(clients=self.size)
+        return SingleUserClients(clients=self.size) if self.users_per_client == 1 else VirtualClients(clients=self.size)
 
     def planned(self, population: int, rounds: int, parts: int = 1) -> Self:
         """The sampler of a run, with every open limit decided.
@@ -173,9 +173,9 @@ class Sampler(ABC):
         """
 
     def participation(self, rounds: int) -> Participation | None:
-        """How often and how far apart one unit can take part in so many rounds; None where coins alone decide.
+        """How often and with what separation a unit can take part in so many rounds; None where coins alone decide.
 
-        A limit is a promise: `draw` must never break it, whoever is present.
+        A limit is a promise: `draw` must never break it, for any units that are present.
         """
         return None
 
@@ -190,7 +190,7 @@ class Cohort:
 
     Attributes:
         slots: int64 [contributors], ascending unless `take` was asked for another order; a slot names its contributor's
-            randomness, whoever else takes part.
+            randomness, for any other participants.
         units: int64 [participants], the units of the first contributor, then those of the second, …
         offsets: int64 [contributors + 1]: contributor i has the units offsets[i] … offsets[i + 1] − 1, never none.
     """
@@ -222,7 +222,7 @@ class Cohort:
 
 
 @dataclass(frozen=True, kw_only=True)
-class OwnClients:
+class SingleUserClients:
     """Every sampled user is a client.
 
     Attributes:
@@ -231,12 +231,12 @@ class OwnClients:
 
     clients: int
 
-    def contributions_moved(self, adjacency: Adjacency) -> float:
-        """By how many bounds one user moves the sum: 1 by coming, going or being blanked, 2 by being exchanged."""
+    def relative_sensitivity(self, adjacency: Adjacency) -> float:
+        """The sum's sensitivity to a user, in bounds: 1 for coming, going or being blanked, 2 for being exchanged."""
         return 2.0 if adjacency == "replace" else 1.0
 
     def group(self, users: np.ndarray, round: int, source: RandomSource) -> Cohort:
-        """Each user alone, the randomness named by the user, so that nobody's presence changes another's."""
+        """Each user alone, the randomness named by the user, so that no user's presence changes another's."""
         return Cohort.of_single_units(users)
 
 
@@ -253,8 +253,8 @@ class VirtualClients:
     def __post_init__(self) -> None:
         _check.whole(clients=self.clients)
 
-    def contributions_moved(self, adjacency: Adjacency) -> float:
-        """By how many bounds one user moves the sum: their group's delta goes from −C to C in the worst case.
+    def relative_sensitivity(self, adjacency: Adjacency) -> float:
+        """The sum's sensitivity to a user, in bounds: their group's delta goes from −C to C in the worst case.
 
         An exchanged user leaves the slot to their successor, so one group changes under every adjacency.
         """
@@ -263,7 +263,7 @@ class VirtualClients:
     def group(self, users: np.ndarray, round: int, source: RandomSource) -> Cohort:
         """The groups that have a user, in order of their slot.
 
-        A user's slot is the word at the user's own place of the round's stream, so it depends on nobody else. The
+        A user's slot is the word at the user's own place of the round's stream, so it depends on no other user. The
         remainder of 64 bits favours no slot by more than clients / 2^64; the bound needs independence only.
         """
         words = source.stream("groups", round).words_at(users)
@@ -277,7 +277,7 @@ class VirtualClients:
 Value = TypeVar("Value")
 
 
-class Kept(Generic[Value]):
+class RoundCache(Generic[Value]):
     """One value and the name that it was made for. Copies and pickles are empty, as it may hold a run's key."""
 
     def __init__(self) -> None:
@@ -390,7 +390,7 @@ class CyclicPoisson(Sampler):
     """
 
     parts: int | None = None
-    _members: Kept[list[np.ndarray]] = field(default_factory=Kept, init=False, repr=False, compare=False)
+    _members: RoundCache[list[np.ndarray]] = field(default_factory=RoundCache, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()

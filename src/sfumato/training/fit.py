@@ -26,7 +26,7 @@ from sfumato._bar import bar
 from sfumato._check import InputError
 from sfumato._types import Assumption, Stated
 from sfumato.data.domain import BUILT
-from sfumato.guard import Coupled, not_seen
+from sfumato.guard import Coupled, examples_tried
 from sfumato.ledger import Budget
 from sfumato.runs import Checkpoint, Run, RunFolder, Team, share_cores
 from sfumato.runs.checkpoint import FROZEN, load_frozen
@@ -115,7 +115,7 @@ def _both(opening: Opening, private_sum: PrivateSum, rounds: int) -> str:
 
 
 def _assumptions(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[Stated]:
-    tried = not_seen(rounds) if plan.unit in ("example", "label") else Assumption("clients_tried")
+    tried = examples_tried(rounds) if plan.unit in ("example", "label") else Assumption("clients_tried")
     lines: list[Stated] = [tried, Assumption("began_public"), Assumption("training_part")]
     stopped = {"rounds": rounds, "planned": private_sum.rounds}
     if isinstance(private_sum.grouping, VirtualClients):
@@ -229,7 +229,7 @@ def run_plan(
     setup = set_up(plan, model, data, validation, test, options)
     begun = RunFolder(Path(out)) if resume and out is not None else None
     if begun is not None:
-        setup = setup.as_begun(begun.recorded(resume=True))
+        setup = setup.as_started(begun.recorded(resume=True))
         _refuse_other_negatives(begun, setup.negatives)
     record = setup.record()
     if begun is not None:
@@ -341,12 +341,12 @@ class Setup:
     joined: Callable[[nn.Module], nn.Module] | None = None
     frozen: dict[str, Tensor] = field(default_factory=dict)
 
-    def as_begun(self, recorded: Mapping[str, Any]) -> Self:
+    def as_started(self, recorded: Mapping[str, Any]) -> Self:
         """With what searches found as the run has it that recorded this in its plan.json."""
         opening, found = self.opening, (recorded.get("about") or {}).get("opening")
         if opening is not None and isinstance(found, dict):
-            opening = opening.as_begun(found)
-        return replace(self, plan=self.plan.as_begun(recorded, self.population), opening=opening)
+            opening = opening.as_started(found)
+        return replace(self, plan=self.plan.as_started(recorded, self.population), opening=opening)
 
     def record(self) -> dict[str, Any]:
         """What plan.json holds."""

@@ -38,7 +38,7 @@ from sfumato._check import InputError
 from sfumato._types import Adjacency, Stated
 from sfumato.accounting import Event
 from sfumato.clipping import Tally
-from sfumato.clipping.bounds import MOVED
+from sfumato.clipping.bounds import COUNT_SENSITIVITY
 from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest
 from sfumato.training.contribution import Contribution, ModelFingerprint, RoundContext, refuse_other
@@ -77,7 +77,7 @@ class Opening(Protocol):
         """
         ...
 
-    def as_begun(self, recorded: Mapping[str, Any]) -> Self:
+    def as_started(self, recorded: Mapping[str, Any]) -> Self:
         """With what a search found as the run in whose plan.json this was told of the opening has it."""
         ...
 
@@ -351,7 +351,7 @@ class Loop:
         if clip_norm is None or rule is None or not rule.active(index):
             return clip_norm
         count = torch.tensor([tally["below"] - tally["units"] / 2], dtype=torch.float64)
-        noisy = self._sum.count_mechanism().release(count, scale=MOVED, round=index, source=self._source)
+        noisy = self._sum.count_mechanism().release(count, scale=COUNT_SENSITIVITY, round=index, source=self._source)
         return rule.updated(clip_norm, noisy_count=noisy.item(), clients=self._sum.grouping.clients)
 
     def _evaluate(

@@ -362,7 +362,7 @@ class Plan:
             plan=plan,
         )
 
-    def as_begun(self, recorded: Mapping[str, Any], population: int) -> Self:
+    def as_started(self, recorded: Mapping[str, Any], population: int) -> Self:
         """The plan with the noise multiplier and the coefficients of the run that goes on, if only a search differs.
 
         Descent comes to other coefficients with other threads where many are equally good (buffers of one decay, or of

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.clipping import NormBound
-from sfumato.clipping.bounds import MOVED
+from sfumato.clipping.bounds import COUNT_SENSITIVITY
 from sfumato.mechanisms import Gaussian, Mechanism
-from sfumato.sampling import OwnClients, Sampler, VirtualClients
+from sfumato.sampling import Sampler, SingleUserClients, VirtualClients
 
 if TYPE_CHECKING:
     from sfumato.accounting import Event
@@ -49,7 +49,7 @@ class PrivateSum:
         _ = self.event(1)  # refuses a mechanism that nothing is proven for with this sampler or this bound
 
     @property
-    def grouping(self) -> OwnClients | VirtualClients:
+    def grouping(self) -> SingleUserClients | VirtualClients:
         """How participants are put together, and by how many bounds one of them moves the sum."""
         return self.sampler.grouping
 
@@ -59,9 +59,9 @@ class PrivateSum:
         return self.mechanism.stream or self.sampler.participation(self.rounds) is not None
 
     @property
-    def contributions_moved(self) -> float:
+    def relative_sensitivity(self) -> float:
         """By how many contributions' bounds one unit moves the sum, between neighbours."""
-        return self.grouping.contributions_moved(self.sampler.adjacency)
+        return self.grouping.relative_sensitivity(self.sampler.adjacency)
 
     def event(self, rounds: int) -> Event:
         """What the first so many rounds cost one unit; the whole run where its rounds share noise."""
@@ -89,7 +89,7 @@ class PrivateSum:
 
     def count_mechanism(self) -> Gaussian:
         """The noise on the count, on a scale of what one contribution adds to it."""
-        return Gaussian(noise_multiplier=self._count_noise_std / MOVED, label="count noise")
+        return Gaussian(noise_multiplier=self._count_noise_std / COUNT_SENSITIVITY, label="count noise")
 
     def record(self, round: int, clip_norm: float | None) -> dict[str, Any]:
         """What the ledger keeps of a round beside its event: all of it public."""
@@ -97,7 +97,7 @@ class PrivateSum:
         record: dict[str, Any] = {
             "round": round + 1,
             "clip_norm": clip_norm,
-            "sensitivity": None if clip_norm is None else self.contributions_moved * scale,
+            "sensitivity": None if clip_norm is None else self.relative_sensitivity * scale,
             "noise_std": self.sum_mechanism(round).noise_std(scale),
             "denominator": self.grouping.clients,
         }
@@ -114,7 +114,7 @@ class PrivateSum:
     @property
     def _moved(self) -> float:
         """By how many bounds a unit that comes or goes moves the sum; accountants double it for replace themselves."""
-        return self.contributions_moved / (2.0 if self.sampler.adjacency == "replace" else 1.0)
+        return self.relative_sensitivity / (2.0 if self.sampler.adjacency == "replace" else 1.0)
 
     @property
     def _count_noise_std(self) -> float:

@@ -147,7 +147,7 @@ class VotingPlan(VotingSettings):
         from sfumato.voting.run import Vote
         from sfumato.voting.tally import ClearTally
 
-        begun = self if out is None else self.as_begun(RunFolder(out).recorded(resume=resume))
+        begun = self if out is None else self.as_started(RunFolder(out).recorded(resume=resume))
         ready = begun._ready(agents, pool, how, student=student, test=test, queries=queries, device=device)
         if threads is not None:
             whole(threads=threads)

@@ -259,11 +259,11 @@ class VotingSettings:
         noise = calibrate_event(event, epsilon=epsilon, delta=chosen, adjacency=self.adjacency)
         return dataclasses.replace(base, noise_std=noise)
 
-    def as_begun(self, recorded: Mapping[str, Any]) -> Self:
+    def as_started(self, recorded: Mapping[str, Any]) -> Self:
         """The plan with the noise of the run that goes on, if only the last digits of a calibration differ."""
-        from sfumato.runs.folder import as_begun
+        from sfumato.runs.folder import as_started
 
-        return as_begun(self, recorded, "noise_std", "threshold_noise_std")
+        return as_started(self, recorded, "noise_std", "threshold_noise_std")
 
     def population_of(self, agents: UserDataset) -> int:
         """How many units there are: agents, or all of their records."""

@@ -20,7 +20,7 @@ from sfumato.accounting import (
     guarantee,
     joint,
 )
-from sfumato.clipping.bounds import MOVED, Adaptive
+from sfumato.clipping.bounds import COUNT_SENSITIVITY, Adaptive
 from sfumato.ledger import Ledger
 
 noises = st.floats(0.05, 1e3)
@@ -110,7 +110,7 @@ def test_the_sum_and_the_count_of_adaptive_clipping_are_one_gaussian(
 ) -> None:
     rule = Adaptive(quantile=0.5, count_noise=count_noise)
     count = ClipCount(rule.count_noise_std(clients=clients, noise_multiplier=z))
-    noise = mechanisms.Gaussian(noise_multiplier=z).sharing(count.noise_std / MOVED)
+    noise = mechanisms.Gaussian(noise_multiplier=z).sharing(count.noise_std / COUNT_SENSITIVITY)
     together = joint(noise.single(1.0), count)
     for adjacency in ADJACENCIES:
         assert together.gaussian_shift(adjacency) == pytest.approx(Gaussian(z).gaussian_shift(adjacency), rel=1e-12)  # pyright: ignore[reportArgumentType]

@@ -243,7 +243,7 @@ class LossDrift:
         if self._first is None:
             self._first = now
         elif any(
-            one is not None and other is not None and self._recheck.moved(one, other)
+            one is not None and other is not None and self._recheck.changed(one, other)
             for one, other in zip(self._first, now, strict=True)
         ):
             self.found = step + 1
