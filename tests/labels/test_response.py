@@ -375,7 +375,7 @@ def test_numbers_of_bins_become_unbiased():
 
 
 def test_reports_that_do_not_tell_labels_apart_have_no_backward_loss():
-    with pytest.raises(InputError, match="do not tell all labels apart"):
+    with pytest.raises(InputError, match="do not distinguish all labels"):
         unbiased_targets(LabelResponse(epsilon=1.0, classes=3).probabilities(np.array([0.55, 0.25, 0.2])))
     with pytest.raises(InputError, match="as many of both"):
         unbiased_targets(np.ones((3, 2)))

@@ -203,8 +203,8 @@ class LineLabels:
         if {int, float} == seen.keys():
             return pa.float64()
         if len(seen) > 1:
-            told = " and ".join(f"{kind.__name__} (line {number})" for kind, number in seen.items())
-            raise InputError(f"{self.path}: the values of {column!r} are of several types, {told}; make them one")
+            types = " and ".join(f"{kind.__name__} (line {number})" for kind, number in seen.items())
+            raise InputError(f"{self.path}: the values of {column!r} are of several types, {types}; make them one")
         kind = next(iter(seen), str)
         if kind not in _KINDS:
             raise InputError(f"{self.path}: {column!r} must be a text or a number, got a {kind.__name__}; convert it")

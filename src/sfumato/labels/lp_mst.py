@@ -11,7 +11,7 @@ of one of them.
 - **Event.** `PureDP` of what the histogram of clusters leaves, with the first stage; the others cost nothing more.
 - **Model.** It sees inputs and reports alone, so training, dropping reports and mixing them is free.
 - **Resume.** Every stage's reports are one release of the run: a run that goes on finds them, and draws none again. The
-  model of a stage follows from them, the first weights and the public inputs alone, so it is trained again alike.
+  model of a stage follows from them, the first weights and the public inputs alone, so the same one is trained again.
 - **Released.** The reports, the prior of the clusters, and the last model.
 - **Stopped.** Ctrl-C ends a stage at its next step with `KeyboardInterrupt`. What the stages before it have left is in
   the run, and so are this stage's reports if they were drawn: a run that goes on draws none again.
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
     from sfumato.accounting import Event
     from sfumato.data import ExampleDataset
-    from sfumato.labels.plan import Given
+    from sfumato.labels.plan import TrainingInputs
     from sfumato.labels.priors import NoisyHistogram
     from sfumato.labels.response import LabelResponse
     from sfumato.runs import Checkpoint, Run
@@ -204,7 +204,7 @@ class Learning:
         test: to measure on, or None.
         run: open, and started.
         device: where to train.
-        progress: is told how far it is.
+        progress: receives how far it is.
         rows: what was measured on the test data, by name.
     """
 
@@ -280,8 +280,8 @@ class Learning:
             device=self.device,
             watch=watch,
         )
-        told = {"labels": len(part), "trained_on": len(kept), "classes_reported": reported}
-        self.run.note({"round": stage + 1, **told})
+        counts = {"labels": len(part), "trained_on": len(kept), "classes_reported": reported}
+        self.run.note({"round": stage + 1, **counts})
         self._measure(f"stage {stage + 1}", trained)
         return trained
 
@@ -324,8 +324,8 @@ class Learning:
 
         event = response.event() if not stage else _NOTHING
         phase = f"labels of stage {stage + 1}"
-        told = {"stage": stage + 1, "rows": len(part), "parallel": bool(stage)}
-        return self.run.release(phase, event, draw, **told)["labels"].numpy()
+        public = {"stage": stage + 1, "rows": len(part), "parallel": bool(stage)}
+        return self.run.release(phase, event, draw, **public)["labels"].numpy()
 
     def _likely(
         self, model: nn.Module, known: np.ndarray, part: np.ndarray, keep: int, reports: np.ndarray
@@ -367,7 +367,7 @@ class Rows:
 class LPMST(StagesSettings, LabelPlan[Rows]):
     """The plan; its fields are those of `StagesSettings`."""
 
-    def ready(self, given: Given) -> Rows:
+    def ready(self, given: TrainingInputs) -> Rows:
         """What fits together."""
         from sfumato.labels.plan import refuse_other_test
         from sfumato.training.supervised import require_outputs
@@ -392,12 +392,14 @@ class LPMST(StagesSettings, LabelPlan[Rows]):
 
     def mechanism(self, ready: Rows) -> str:
         """For the statement."""
-        told = f"randomised response with priors on {ready.classes} classes, epsilon {self.label_epsilon:.6g}, "
-        told += "in one stage" if len(self.stages) == 1 else f"in {len(self.stages)} stages on disjoint rows"
-        return told if self.histogram is None else f"{told}; the first prior is a histogram with discrete Laplace noise"
+        phrase = f"randomised response with priors on {ready.classes} classes, epsilon {self.label_epsilon:.6g}, "
+        phrase += "in one stage" if len(self.stages) == 1 else f"in {len(self.stages)} stages on disjoint rows"
+        if self.histogram is None:
+            return phrase
+        return f"{phrase}; the first prior is a histogram with discrete Laplace noise"
 
     def learn(
-        self, ready: Rows, given: Given, run: Run, saved: Checkpoint | None, progress: Progress
+        self, ready: Rows, given: TrainingInputs, run: Run, saved: Checkpoint | None, progress: Progress
     ) -> tuple[nn.Module, np.ndarray, dict[str, Any]]:
         """Stage by stage."""
         from sfumato.labels.lp_mst import Learning

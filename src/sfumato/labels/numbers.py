@@ -1,6 +1,6 @@
 """Randomised numbers: response on bins (Ghazi et al. 2023), and Laplace noise on a public grid.
 
-Randomised response on bins: the labels of a regression, a few values apart (Ghazi et al. 2023, ICLR, Algorithm 2).
+Randomised response on bins: the labels of a regression, of a few values (Ghazi et al. 2023, ICLR, Algorithm 2).
 
 Neighbouring values share a bin, and the bin is reported by plain randomised response, as a number that stands for it.
 Which bins and which numbers is best follows from the prior alone. With weights w = e^epsilon within a bin and 1

@@ -56,7 +56,7 @@ def refuse_other_data(data: ExampleDataset) -> None:
     """Refuse what is no data set of single examples whose inputs are finite and have no names.
 
     Raises:
-        InputError: tells what.
+        InputError: names what is wrong.
     """
     from sfumato.data import ExampleDataset
     from sfumato.data.inputs import refuse_not_finite
@@ -102,13 +102,13 @@ def fingerprint_of(
     """What a run that goes on must find again: the plan, the first weights, inputs, labels and features."""
     from sfumato.runs.checkpoint import digest
 
-    told = [json.dumps(plan, sort_keys=True), data.fingerprint(), digest("", dict(model.state_dict()))]
-    told.append("" if features is None else hashlib.sha256(np.ascontiguousarray(features).data).hexdigest())
-    return hashlib.sha256("\n".join(told).encode()).hexdigest()
+    content = [json.dumps(plan, sort_keys=True), data.fingerprint(), digest("", dict(model.state_dict()))]
+    content.append("" if features is None else hashlib.sha256(np.ascontiguousarray(features).data).hexdigest())
+    return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
 
 def public_part(about: dict[str, Any] | None) -> dict[str, Any]:
-    """What the released model's file tells of `about`: how to build it, and no paths of private data."""
+    """What the released model's file states of `about`: how to build it, and no paths of private data."""
     return {name: value for name, value in (about or {}).items() if name in _PUBLIC}
 
 
@@ -123,7 +123,7 @@ Ready = TypeVar("Ready")
 
 
 @dataclass(frozen=True, eq=False)
-class Given:
+class TrainingInputs:
     """What there is to learn from; see `LabelPlan.fit`."""
 
     model: nn.Module
@@ -143,7 +143,7 @@ class LabelPlan(Generic[Ready]):
         """All fields, with the plan's name."""
         raise NotImplementedError
 
-    def ready(self, given: Given) -> Ready:
+    def ready(self, given: TrainingInputs) -> Ready:
         """What fits together, before anything is drawn or written.
 
         Raises:
@@ -160,7 +160,7 @@ class LabelPlan(Generic[Ready]):
         raise NotImplementedError
 
     def learn(
-        self, ready: Ready, given: Given, run: Run, saved: Checkpoint | None, progress: Progress
+        self, ready: Ready, given: TrainingInputs, run: Run, saved: Checkpoint | None, progress: Progress
     ) -> tuple[nn.Module, np.ndarray, dict[str, Any]]:
         """The model on the device, all reports, and what was measured on the test data.
 
@@ -169,7 +169,7 @@ class LabelPlan(Generic[Ready]):
             given: likewise.
             run: open, and started; every release is its own.
             saved: of a run that goes on.
-            progress: is told how far it is.
+            progress: receives how far it is.
         """
         raise NotImplementedError
 
@@ -217,7 +217,7 @@ class LabelPlan(Generic[Ready]):
             budget: what the run may cost.
             about: JSON for plan.json and the model's file; public.
             device: where to train.
-            progress: is told how far the run is.
+            progress: receives how far the run is.
 
         Raises:
             InputError: a mistake in plan, data, model or folder; nothing is lost.
@@ -225,9 +225,9 @@ class LabelPlan(Generic[Ready]):
         """
         from sfumato.runs import Run
 
-        told = {**self.to_json(), "about": about or {}}
-        with Run.open(out, plan=told, seed=self.seed, resume=resume, budget=budget) as run:
-            given = self._shuffled(Given(model, data, features, test, device), run.source)
+        record = {**self.to_json(), "about": about or {}}
+        with Run.open(out, plan=record, seed=self.seed, resume=resume, budget=budget) as run:
+            given = self._shuffled(TrainingInputs(model, data, features, test, device), run.source)
             ready = self.ready(given)
             if run.team.size > 1:
                 raise InputError("labels are randomised in one process, got several (torchrun); start it alone")
@@ -259,12 +259,12 @@ class LabelPlan(Generic[Ready]):
         """
         from sfumato.statement.facts import make_statement
 
-        ready = self.ready(Given(model, data, features, test, device))
+        ready = self.ready(TrainingInputs(model, data, features, test, device))
         event = functools.reduce(operator.add, self.costs(ready))
         source = "os" if self.seed is None else "seeded"
         return make_statement(event, self._facts(ready, data), noise_source=source)
 
-    def _shuffled(self, given: Given, source: RandomSource) -> Given:
+    def _shuffled(self, given: TrainingInputs, source: RandomSource) -> TrainingInputs:
         """With rows in the order that a run draws for them."""
         if not self.shuffle:
             return given
@@ -278,6 +278,11 @@ class LabelPlan(Generic[Ready]):
         from sfumato.data.domain import BUILT
         from sfumato.labels.response import label_facts
 
-        told = self.mechanism(ready)
-        said = (*data.assumptions, *([BUILT] if data.found else []))
-        return label_facts(population=len(data), mechanism=told, assumptions=said, trained=True, shuffled=self.shuffle)
+        assumptions = (*data.assumptions, *([BUILT] if data.found else []))
+        return label_facts(
+            population=len(data),
+            mechanism=self.mechanism(ready),
+            assumptions=assumptions,
+            trained=True,
+            shuffled=self.shuffle,
+        )

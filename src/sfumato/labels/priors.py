@@ -8,9 +8,9 @@ smoothed: a label whose prior is zero is as good as never reported.
 >>> smoothed(np.array([1.0, 0.0]), 0.5).tolist()
 [0.75, 0.25]
 
-Groups of rows whose inputs look alike: k-means on public inputs, for a prior of each group (`histogram`).
+Groups of rows with similar inputs: k-means on public inputs, for a prior of each group (`histogram`).
 
-Inputs are public where only labels are hidden, so finding clusters costs nothing. Features that tell classes apart, of
+Inputs are public where only labels are hidden, so finding clusters costs nothing. Features that separate classes, of
 a network that was trained on other data or without labels, make priors that are worth having.
 
 >>> inputs = np.array([[0.0], [0.1], [5.0], [5.1]])
@@ -138,12 +138,12 @@ class PublicPrior:
             raise InputError(f"{self._source.title}: the class {odd[0]!r} {there}; give one row for each class")
         return self._fit(np.array([found[name] for name in self._classes]), f"the prior in {self._source.title}")
 
-    def _fit(self, prior: np.ndarray, told: str) -> np.ndarray:
-        require_prior(prior, len(self._classes), told)
+    def _fit(self, prior: np.ndarray, what: str) -> np.ndarray:
+        require_prior(prior, len(self._classes), what)
         if self._smoothing == 0 and (prior == 0).any():
             name = self._classes[int(np.argwhere(prior == 0)[0][-1])]
             raise InputError(
-                f"{told} is 0 for the class {name!r}, so it is hardly ever reported; give a smoothing, such as 0.01"
+                f"{what} is 0 for the class {name!r}, so it is hardly ever reported; give a smoothing, such as 0.01"
             )
         return smoothed(prior, self._smoothing)
 
@@ -209,8 +209,8 @@ def feature_rows(path: Path) -> np.ndarray:
     except (ValueError, OSError, EOFError):
         raise InputError(f"{path} is no .npy of numbers; write one with numpy.save") from None
     if not isinstance(rows, np.ndarray) or rows.ndim != 2 or rows.dtype.kind not in "fiu":
-        told = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, np.ndarray) else "several arrays"
-        raise InputError(f"{path} must hold numbers [rows, features], got {told}")
+        found = f"{rows.dtype} {list(rows.shape)}" if isinstance(rows, np.ndarray) else "several arrays"
+        raise InputError(f"{path} must hold numbers [rows, features], got {found}")
     return rows
 
 

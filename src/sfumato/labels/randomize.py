@@ -16,7 +16,7 @@ most; of each row, memory holds its label and a digest, and all of it with `shuf
 - **Whole or absent.** The table appears under its name when it is complete. A run that was stopped or killed goes on
   with its own key, draws the same reports, and refuses a table, a prior or settings that are not those of the
   beginning.
-- **Nothing else tells the label.** A report is written alike whatever the label was; but a column that follows from
+- **Nothing else reveals the label.** A report is written in the same way for any label; but a column that follows from
   the label is public, like all others.
 
 What was released of a table's labels before stands in a record next to the table, which each new release is compared
@@ -375,7 +375,7 @@ def randomize_table(
         record: the folder of earlier releases, which need not exist; None for `label-releases` next to the table.
         seed: repeatable randomness, for simulation only; None draws a key from the operating system.
         resume: go on with a run for `out` that was stopped.
-        progress: is told how many rows are done, and of how many.
+        progress: receives how many rows are done, and of how many.
 
     Raises:
         InputError: a setting, the table, the prior or the output is of no use.

@@ -35,7 +35,7 @@ Randomised response on labels: RR, RRTop-k and RRWithPrior (Ghazi et al. 2021, A
   has the n-th word, in blocks of any size and on any number of threads.
 - **Event.** `PureDP(epsilon, "replace")`, whatever the prior is: priors are public, and so is what follows from them.
 - **Edges.** A prior may have zeros: such a label is reported only where it is among the k. With k = 1 the report is the
-  likeliest label and tells nothing. Labels outside the classes are refused.
+  likeliest label and reveals nothing. Labels outside the classes are refused.
 
 Each label may be randomised once. A second report of it has a cost of its own.
 
@@ -51,7 +51,7 @@ probabilities of reports for labels (`LabelResponse.probabilities`), after Patri
 
 - **Backward** (Theorem 1): a report r counts with the losses of all classes, weighted by row r of P^-1. In the mean
   this is the loss of the true label, whatever the model says. P must have an inverse: RR has one; where the prior keeps
-  fewer than all labels, reports do not tell the rest apart, and there is none. Weights are negative and large for a
+  fewer than all labels, reports do not distinguish the rest, and there is none. Weights are negative and large for a
   small epsilon.
 - **Forward** (Theorem 2): the model's probabilities go through P, and the loss is that of the report. It needs no
   inverse, and serves any prior, one for each row as well (`LabelResponse.likelihoods`).
@@ -123,8 +123,8 @@ def require_epsilon(epsilon: object) -> None:
         _check.positive(epsilon=epsilon)
         _check.between(LEAST_EPSILON, MOST_EPSILON, epsilon=epsilon)
     except InputError as error:
-        told = "0 would be no report and infinity no privacy"
-        raise InputError(f"{error}; a response needs one in [{LEAST_EPSILON:g}, {MOST_EPSILON:g}]: {told}") from None
+        reason = "0 would be no report and infinity no privacy"
+        raise InputError(f"{error}; a response needs one in [{LEAST_EPSILON:g}, {MOST_EPSILON:g}]: {reason}") from None
 
 
 def require_classes(classes: object) -> None:
@@ -172,21 +172,21 @@ def share_weight(place: int, size: int) -> int:
 _OFF = 1e-3  # a sum of numbers in half precision is off by that much
 
 
-def require_prior(prior: np.ndarray, classes: int, told: str = "prior") -> None:
+def require_prior(prior: np.ndarray, classes: int, what: str = "prior") -> None:
     """Refuse what is no probability of each class.
 
     Args:
         prior: float [classes] or [rows, classes].
         classes: how many there are.
-        told: what messages call it.
+        what: its name in messages.
 
     Raises:
         InputError: it has another width, a number that is negative or not finite, or does not sum to one.
     """
     if prior.ndim not in (1, 2) or prior.dtype.kind != "f":
-        raise InputError(f"{told} must be floats [classes] or [rows, classes], got {prior.dtype} {list(prior.shape)}")
+        raise InputError(f"{what} must be floats [classes] or [rows, classes], got {prior.dtype} {list(prior.shape)}")
     if prior.shape[-1] != classes:
-        raise InputError(f"{told} must have one number for each of the {classes} classes, got {prior.shape[-1]}")
+        raise InputError(f"{what} must have one number for each of the {classes} classes, got {prior.shape[-1]}")
     totals = prior.sum(axis=-1)
     good = np.abs(totals - 1) <= _OFF  # false for NaN and infinity, too
     if good.all() and prior.min(initial=0.0) >= 0:
@@ -196,8 +196,8 @@ def require_prior(prior: np.ndarray, classes: int, told: str = "prior") -> None:
     where = f" of row {odd}" if prior.ndim == 2 else ""
     if not np.isfinite(rows[odd]).all() or (rows[odd] < 0).any():
         wrong = rows[odd][~(rows[odd] >= 0) | np.isinf(rows[odd])][0]
-        raise InputError(f"{told}{where} must hold numbers in [0, 1], got {wrong}")
-    raise InputError(f"{told}{where} must sum to 1, got {sums[odd]:.6g}; divide it by its sum")
+        raise InputError(f"{what}{where} must hold numbers in [0, 1], got {wrong}")
+    raise InputError(f"{what}{where} must sum to 1, got {sums[odd]:.6g}; divide it by its sum")
 
 
 def ranked(prior: np.ndarray, epsilon: float, size: int | None = None) -> tuple[np.ndarray, np.ndarray]:
@@ -408,14 +408,14 @@ def unbiased_targets(probabilities: np.ndarray) -> np.ndarray:
         float64 [reports, labels]; multiplied by the numbers that labels stand for, it gives unbiased numbers.
 
     Raises:
-        InputError: reports do not tell all labels apart.
+        InputError: reports do not distinguish all labels.
     """
     table = np.asarray(probabilities, np.float64)
     if table.ndim != 2 or table.shape[0] != table.shape[1]:
         raise InputError(f"probabilities must be [labels, reports] with as many of both, got {list(table.shape)}")
     if not np.linalg.cond(table) < _LARGEST:
         raise InputError(
-            "reports of this response do not tell all labels apart, so no weights undo it; use forward_loss, or a "
+            "reports of this response do not distinguish all labels, so no weights undo it; use forward_loss, or a "
             "response that reports all classes"
         )
     return np.linalg.inv(table)
@@ -424,7 +424,7 @@ def unbiased_targets(probabilities: np.ndarray) -> np.ndarray:
 def unbiased_numbers(probabilities: np.ndarray, values: np.ndarray, prior: np.ndarray) -> np.ndarray:
     """Numbers for reports whose mean, for each label, is what the label stands for, or as near to it as can be.
 
-    Labels that no report tells apart, as those of one bin, get their mean under the prior.
+    Labels that no report distinguishes, as those of one bin, get their mean under the prior.
 
     Args:
         probabilities: float [labels, reports]; rows add up to 1.

@@ -26,10 +26,10 @@ What a regression on randomised numbers costs, and what its reports say.
   are drawn to the middle: the mean report of a label is that of its own bin by a share of only (e^epsilon - 1) /
   (e^epsilon + d - 1), for d bins, and the mean of all bins' for the rest; the squared loss learns that. Laplace reports
   have the right mean but near the ends of the range, beyond which they are moved to these. Shrunken predictions are
-  good where reports are few, and wrong where many rows look alike. With `unbiased`, a model is trained on other numbers
-  for the reports, whose mean is that of the label's bin (least squares by the prior): then the squared loss learns the
-  mean label of rows that look alike, at the price of more noise. Other losses have none: a median is no mean, and a
-  Poisson loss has no least value for a number below zero.
+  good where reports are few, and wrong where many rows look similar. With `unbiased`, a model is trained on other
+  numbers for the reports, whose mean is that of the label's bin (least squares by the prior): then the squared loss
+  learns the mean label of rows that look similar, at the price of more noise. Other losses have none: a median is no
+  mean, and a Poisson loss has no least value for a number below zero.
 
 >>> RegressionSettings(epsilon=2.0, low=0.0, high=10.0).labels.label_epsilon
 1.95
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from sfumato._bar import Progress
     from sfumato.accounting import Event
     from sfumato.data import ExampleDataset
-    from sfumato.labels.plan import Given
+    from sfumato.labels.plan import TrainingInputs
     from sfumato.labels.response import Response
     from sfumato.labels.table import LabelSettings
     from sfumato.runs import Checkpoint, Run
@@ -193,14 +193,14 @@ class RegressionSettings:
         return {"plan": self.name, **asdict(self)}
 
 
-_REHEARSED = 100  # steps on made-up numbers
+_TRIAL_STEPS = 100  # on placeholder numbers
 
 
 @dataclass(frozen=True, kw_only=True)
 class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
     """The plan; its fields are those of `RegressionSettings`. It has no clusters, and takes no features."""
 
-    def ready(self, given: Given) -> np.ndarray:
+    def ready(self, given: TrainingInputs) -> np.ndarray:
         """The labels' places on the grid, int64 [rows], where all fits together."""
         from sfumato.labels.plan import refuse_other_data, refuse_other_test
         from sfumato.training.supervised import require_outputs
@@ -213,7 +213,7 @@ class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
         if given.test is not None:
             refuse_other_test(given.test, given.data)
         require_outputs(given.model, given.data, classes=None, whose="model", device=given.device)
-        self._rehearse(given.model, given.data, given.device)
+        self._refuse_divergence(given.model, given.data, given.device)
         return places
 
     def costs(self, ready: np.ndarray) -> list[Event]:
@@ -225,7 +225,7 @@ class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
         return self.labels.in_words(self.values)
 
     def learn(
-        self, ready: np.ndarray, given: Given, run: Run, saved: Checkpoint | None, progress: Progress
+        self, ready: np.ndarray, given: TrainingInputs, run: Run, saved: Checkpoint | None, progress: Progress
     ) -> tuple[nn.Module, np.ndarray, dict[str, Any]]:
         """Count, report, train."""
         from sfumato.labels.response import randomized
@@ -270,22 +270,23 @@ class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
             )
         return trained
 
-    def _rehearse(self, model: nn.Module, data: ExampleDataset, device: str) -> None:
-        """Refuse a training that diverges, by its first steps on numbers that are made up, before labels are paid for.
+    def _refuse_divergence(self, model: nn.Module, data: ExampleDataset, device: str) -> None:
+        """Refuse a training that diverges, by its first steps on placeholder numbers, before labels are paid for.
 
         Raises:
             InputError: it does.
         """
         source = RandomSource.from_seed(0)
-        places = source.stream("made-up numbers").integers(self.values, len(data))
+        places = source.stream("made-up numbers").integers(self.values, len(data))  # old name
         inputs, _ = data.examples(np.arange(len(data)))
-        steps = min(_REHEARSED, self.training.steps_for(len(data)))
+        steps = min(_TRIAL_STEPS, self.training.steps_for(len(data)))
         training = dataclasses.replace(self.training, steps=steps)
         targets = self.labels.grid[places]
-        trained = training.fit(model, inputs, targets, source=source.within("rehearsal"), device=device)
+        source = source.within("rehearsal")  # old name
+        trained = training.fit(model, inputs, targets, source=source, device=device)
         if self._strayed(model, trained, inputs, targets, device):
             raise InputError(
-                f"learning_rate {self.learning_rate:g} is too high: in {steps} steps on made-up numbers from "
+                f"learning_rate {self.learning_rate:g} is too high: in {steps} steps on placeholder numbers from "
                 f"{self.low:g} to {self.high:g} the model diverges; lower it, or take adam. No label was drawn"
             )
 

@@ -78,12 +78,12 @@ if TYPE_CHECKING:
 class Coding(Protocol):
     """How labels become numbers."""
 
-    def numbers(self, cells: pa.Array, told: str, start: int) -> np.ndarray:
+    def numbers(self, cells: pa.Array, what: str, start: int) -> np.ndarray:
         """The numbers of some rows, int64.
 
         Args:
             cells: the labels.
-            told: what messages call the column.
+            what: the column's name in messages.
             start: the number of the first row.
 
         Raises:
@@ -120,18 +120,18 @@ class ClassCoding:
             raise InputError(f"classes must be distinct, got {twice!r} twice; give each once")
         self._classes = tuple(classes)
 
-    def numbers(self, cells: pa.Array, told: str, start: int) -> np.ndarray:
+    def numbers(self, cells: pa.Array, what: str, start: int) -> np.ndarray:
         import pyarrow.compute as pc
 
         from sfumato.data.columns import refuse_missing
         from sfumato.data.records import listed
 
-        refuse_missing(cells, told, start)
+        refuse_missing(cells, what, start)
         found = pc.index_in(cells.cast(self._known.type), value_set=self._known)  # pyright: ignore[reportAttributeAccessIssue]
         if found.null_count:
             row = int(found.is_null().to_numpy(zero_copy_only=False).argmax())
             raise InputError(
-                f"{told} at position {start + row} is {cells[row].as_py()!r}, which is none of the classes "
+                f"{what} at position {start + row} is {cells[row].as_py()!r}, which is none of the classes "
                 f"{listed(self._classes)}; add it to them, or drop the row"
             )
         return found.to_numpy().astype(np.int64)
@@ -151,20 +151,20 @@ class GridCoding:
     def __init__(self, low: float, high: float, count: int) -> None:
         self._low, self._step, self._most = low, (high - low) / (count - 1), count - 1
 
-    def numbers(self, cells: pa.Array, told: str, start: int) -> np.ndarray:
+    def numbers(self, cells: pa.Array, what: str, start: int) -> np.ndarray:
         from sfumato.data.columns import refuse_missing
 
-        refuse_missing(cells, told, start)
+        refuse_missing(cells, what, start)
         try:
             values = cells.cast(pa.float64(), safe=False).to_numpy()
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             said = " ".join(str(error).split())[:200]
             raise InputError(
-                f"{told} must be numbers where low and high are given: {said}; for classes give classes instead"
+                f"{what} must be numbers where low and high are given: {said}; for classes give classes instead"
             ) from None
         if np.isnan(values).any():
             row = start + int(np.isnan(values).argmax())
-            raise InputError(f"{told} at position {row} is nan; fill it in or drop the row")
+            raise InputError(f"{what} at position {row} is nan; fill it in or drop the row")
         return self.places(values)
 
     def places(self, values: np.ndarray) -> np.ndarray:
@@ -178,7 +178,7 @@ class GridCoding:
 # What is randomised, and how: the settings of `randomize_table` and of its command.
 
 
-_VALUES = 256  # of a grid that nobody chose
+_VALUES = 256  # of a grid by default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,10 +227,10 @@ class LabelSettings:
     shuffle: bool = False
 
     def require_valid(self) -> None:
-        """Refuse what does not go together.
+        """Refuse settings that exclude each other.
 
         Raises:
-            InputError: tells what.
+            InputError: names what is wrong.
         """
         from sfumato.labels.response import require_epsilon
 
@@ -362,11 +362,11 @@ class LabelSettings:
         else:
             what = f"{classes} classes"
             ways = {"best": "of which the best number for the prior is reported", "rr": "all of which are reported"}
-        told = (
+        phrase = (
             f"randomised response on {what}, {ways[self.method]}" if self.method in ways else f"Laplace noise on {what}"
         )
         counted = "" if self.histogram is None else "; the prior is a histogram with discrete Laplace noise"
-        return f"{told}, epsilon {self.label_epsilon:.6g}{counted}"
+        return f"{phrase}, epsilon {self.label_epsilon:.6g}{counted}"
 
     def plan(self, classes: tuple[str, ...] | None) -> dict[str, Any]:
         """What plan.json holds; all of it is public."""
@@ -577,7 +577,7 @@ class TableWork:
         classes: names, public; None for numbers.
         class_count: how many classes, or values of a number.
         prior: public, or None.
-        told: what messages call the label.
+        what: the label's name in messages.
         rows: how many there are.
         counts: int64 [groups, classes], private; empty where nothing is counted.
         digest: of all rows.
@@ -590,7 +590,7 @@ class TableWork:
     classes: tuple[str, ...] | None
     class_count: int
     prior: PublicPrior | None
-    told: str
+    what: str
     rows: int = 0
     counts: np.ndarray = field(default_factory=lambda: np.zeros((1, 0), np.int64))
     digest: str = ""
@@ -604,7 +604,7 @@ class TableWork:
         from sfumato.labels.priors import FileClusters, PublicPrior
 
         kind = file.kind(settings.label)
-        told = f"{file.path}: the label {settings.label!r}"
+        what = f"{file.path}: the label {settings.label!r}"
         classes = None
         if settings.of_numbers:
             assert settings.low is not None
@@ -612,14 +612,14 @@ class TableWork:
             coding: Coding = GridCoding(settings.low, settings.high, settings.count)
             names = tuple(f"{value:g}" for value in settings.grid)
         else:
-            names = classes = settings.classes or _classes_in(file, settings.label, told)
-            if settings.classes is None and (odd := odd_values(told, names)):
+            names = classes = settings.classes or _classes_in(file, settings.label, what)
+            if settings.classes is None and (odd := odd_values(what, names)):
                 raise InputError(f"{odd[0]}, or declare the classes: --classes or classes=")
             coding = ClassCoding(names, kind)
         prior = None if settings.prior is None else PublicPrior(settings.prior, names, settings.smoothing)
         if settings.of_numbers and prior is not None and prior.one is None:
             raise InputError("bins are the same for all numbers: give a prior with the columns class and probability")
-        work = cls(settings=settings, coding=coding, classes=classes, class_count=len(names), prior=prior, told=told)
+        work = cls(settings=settings, coding=coding, classes=classes, class_count=len(names), prior=prior, what=what)
         if settings.groups is not None:
             file.kind(settings.groups)
         if settings.clusters is not None and settings.features is not None:
@@ -647,7 +647,7 @@ class TableWork:
         """Labels and groups of some rows, int64."""
         from sfumato.data.columns import refuse_missing
 
-        labels = self.coding.numbers(cells[self.settings.label], self.told, start)
+        labels = self.coding.numbers(cells[self.settings.label], self.what, start)
         if self.clusters is not None:
             return labels, self.clusters.of(start, len(labels))
         if self.settings.groups is None:
@@ -674,7 +674,7 @@ class TableWork:
         """The prior of some rows."""
         if counted is not None and groups is not None:
             if groups.max(initial=0) >= len(counted):
-                raise InputError(f"{self.told}: the table was changed while it was read; run it again with --resume")
+                raise InputError(f"{self.what}: the table was changed while it was read; run it again with --resume")
             return counted[groups]
         return self.prior_of_all(counted) if rows is None else rows.take(count)
 
@@ -704,7 +704,7 @@ class TableWork:
         if self.rows == 0:
             raise InputError(f"{file.path} has no rows; there is nothing to randomise")
         if not self.settings.shuffle:
-            order.refuse_ordered(self.told)
+            order.refuse_ordered(self.what)
         if self.prior is not None:
             self.prior.require_rows(self.rows)
         if self.clusters is not None and len(self.clusters) != self.rows:
@@ -715,18 +715,18 @@ class TableWork:
         self.digest = digest.found
 
 
-def _classes_in(file: LabelFile, label: str, told: str) -> tuple[str, ...]:
+def _classes_in(file: LabelFile, label: str, what: str) -> tuple[str, ...]:
     """The values that labels have, in order."""
     from sfumato.data.columns import refuse_missing
 
     seen: set[str] = set()
     start = 0
     for cells in file.cells([label]):
-        refuse_missing(cells[label], told, start)
+        refuse_missing(cells[label], what, start)
         seen.update(cells[label].unique().cast(pa.string()).to_pylist())
         start += len(cells[label])
         if len(seen) > _MOST_GROUPS:
-            raise InputError(f"{told} has more than {_MOST_GROUPS:,} values; for numbers give low and high")
+            raise InputError(f"{what} has more than {_MOST_GROUPS:,} values; for numbers give low and high")
     return tuple(sorted(seen, key=_in_order))
 
 
