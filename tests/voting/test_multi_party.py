@@ -36,7 +36,7 @@ from sfumato.voting.multi_party.engine import compared_bits, share_variance
 from sfumato.voting.multi_party.messages import keep_alive, parse
 from sfumato.voting.multi_party.peers import free_address
 from sfumato.voting.multi_party.shares import FIELD, Box, top_coefficients
-from sfumato.voting.multi_party.tallier import Memory, own_noise
+from sfumato.voting.multi_party.tallier import Memory, tallier_noise
 from sfumato.voting.multi_party.tally import MultiPartyTally
 from sfumato.voting.question import Answers, Question, added, decide
 from slow import by_profile, slow_but
@@ -65,7 +65,9 @@ def expected(asked: Question, ballots: Ballots, token: str, *, seed: int, tallie
         sources = [RandomSource.from_seed(seed).within(f"tallier {place}") for place in range(1, talliers + 1)]
         variance = share_variance(std, talliers)
         count = int(np.prod(shape))
-        return sum(discrete_gaussian(own_noise(each, token, of), variance, count) for each in sources).reshape(shape)
+        return sum(discrete_gaussian(tallier_noise(each, token, of), variance, count) for each in sources).reshape(
+            shape
+        )
 
     of_answers = noise("answers", asked.noise_units, (asked.queries, asked.classes))
     confident = asked.threshold is not None

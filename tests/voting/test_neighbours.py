@@ -287,7 +287,7 @@ def test_wide_records_are_compared_without_any_rounding(distance):
     queries[0], records[0] = 1.0, -1.0  # the largest sums there are
     labels = rng.integers(0, 10, 40)
     nearest = NearestRecords(queries, neighbours=7, classes=10, distance=distance)
-    own = nearest._own(nearest._lattice(records), labels)
+    own = nearest._augmented(nearest._lattice(records), labels)
     exact = [[int(x) for x in row] for row in own.tolist()]
     keys = (nearest._queries @ own.T).tolist()
     for row, got in zip(nearest._queries.tolist(), keys, strict=True):

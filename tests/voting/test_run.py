@@ -24,7 +24,7 @@ from sfumato.voting import AEDPFL, KNNDPFL, Answers, ClearTally, Question
 from sfumato.voting.data_dependent import log_wrong, vote_cost
 from sfumato.voting.multi_party.tally import MultiPartyTally
 from sfumato.voting.neighbours import NeighbourVoter
-from sfumato.voting.public_pool import numbered_alike
+from sfumato.voting.public_pool import with_shared_numbers
 from small_runs import CLASSES, agents, blobs, model, pool
 
 # A vote from its agents to its files.
@@ -278,7 +278,7 @@ def test_a_budget_that_the_vote_exceeds_refuses_it_before_anybody_is_asked():
         ({"queries": 41}, {}, "the public pool has 40 examples, and 41 queries"),
         ({}, {"queries": [1, 2, 2, *range(3, 20)]}, "query 2 is asked twice"),
         ({}, {"agents": agents(1)}, "there is 1 agent"),
-        ({}, {"agents": agents(2)}, "3 classes cannot be told apart by 2 votes"),
+        ({}, {"agents": agents(2)}, "3 classes cannot be distinguished by 2 votes"),
         (
             {},
             {"pool": examples_from_arrays(np.zeros((30, 5), np.float32), np.zeros(30, np.int64), num_classes=1)},
@@ -457,13 +457,13 @@ def test_a_pool_that_lacks_a_class_is_measured_by_names():
 def test_names_that_are_numbers_are_those_of_data_without_names(given):
     voters = named_agents(["1", "10", "2", "1", "10", "2"])  # in the order of words
     names = list(voters.label_names)
-    found = numbered_alike(named_pool(given), voters, "the pool")
+    found = with_shared_numbers(named_pool(given), voters, "the pool")
     assert [names[number] for number in found.targets] == ["10", "2", "10"]
 
 
 def test_data_that_agree_or_have_no_classes_stay_as_they_are():
     for examples in (named_pool(["bee", "cat"]), examples_from_arrays(ROWS)):
-        assert numbered_alike(examples, named_agents(["bee", "cat"] * 3), "the pool") is examples
+        assert with_shared_numbers(examples, named_agents(["bee", "cat"] * 3), "the pool") is examples
 
 
 @pytest.mark.parametrize(
@@ -471,10 +471,10 @@ def test_data_that_agree_or_have_no_classes_stay_as_they_are():
     [
         (named_agents(["bee", "cat"] * 3), named_pool(["bee", "dog"]), "'dog', the agents have bee, cat"),
         (named_agents([0, 1] * 3), named_pool([0, 2]), "class 2, the agents have the classes 0 … 1"),
-        (named_agents([0, 1] * 3), named_pool(["bee", "cat"]), "nobody can tell which are the same"),
-        (named_agents(["bee", "cat"] * 3), named_pool([0, 1]), "nobody can tell which are the same"),
+        (named_agents([0, 1] * 3), named_pool(["bee", "cat"]), "it is unknown which are the same"),
+        (named_agents(["bee", "cat"] * 3), named_pool([0, 1]), "it is unknown which are the same"),
     ],
 )
 def test_classes_that_do_not_match_are_refused(voters, examples, told):
     with pytest.raises(InputError, match=told):
-        numbered_alike(examples, voters, "the pool")
+        with_shared_numbers(examples, voters, "the pool")

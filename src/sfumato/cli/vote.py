@@ -190,7 +190,7 @@ def read_vote(options: VoteData, *, quiet: bool) -> VoteParts:
         InputError: one is missing, not understood, or has other classes than the agents.
     """
     from sfumato.data.files import MissingPart
-    from sfumato.voting.public_pool import numbered_alike, with_public_classes
+    from sfumato.voting.public_pool import with_public_classes, with_shared_numbers
 
     if options.agents is None or options.pool is None:
         missing = "--agents" if options.agents is None else "--pool"
@@ -203,7 +203,7 @@ def read_vote(options: VoteData, *, quiet: bool) -> VoteParts:
         else _examples(options.pool, "train", options, agents)
     )
     agents = with_public_classes(agents, pool)
-    pool = numbered_alike(pool, agents, options.pool)
+    pool = with_shared_numbers(pool, agents, options.pool)
     try:
         test = None if options.test is None else _examples(options.test, "train", options, agents)
         if test is None and not options.unlabelled:
@@ -219,7 +219,7 @@ def read_vote(options: VoteData, *, quiet: bool) -> VoteParts:
 
 def _examples(path: str, part: Literal["train", "test"], options: VoteData, agents: UserDataset) -> ExampleDataset:
     from sfumato import data as datasets
-    from sfumato.voting.public_pool import numbered_alike
+    from sfumato.voting.public_pool import with_shared_numbers
 
     names = None if agents.label_names is None or agents.found else list(agents.label_names)
     with bar("reading") as progress:
@@ -235,7 +235,7 @@ def _examples(path: str, part: Literal["train", "test"], options: VoteData, agen
             folder=options.folder,
             progress=progress,
         )
-    return found if agents.found else numbered_alike(found, agents, path)
+    return found if agents.found else with_shared_numbers(found, agents, path)
 
 
 def _without_labels(path: str, options: VoteData) -> ExampleDataset:

@@ -29,9 +29,9 @@ What noisy votes cost on the votes that were really cast: a number that is itsel
 
 Guarantees, for this one data set D and the queries that were asked: no set of outcomes is likelier at D than e^epsilon
 times its probability at any neighbour D', plus delta. That is weaker than differential privacy, which speaks of every
-pair of neighbours in both directions, and the number tells something about the votes. So it comes wrapped in
+pair of neighbours in both directions, and the number reveals something about the votes. So it comes wrapped in
 `NotPrivate`, which is no float: a statement, a ledger and JSON refuse it. For a statement use the event itself
-(`NoisyVote`, the same for all votes), and beside it the number released with noise (`release_cost`).
+(`NoisyVote`, the same for all votes), and next to it the number released with noise (`release_cost`).
 
 The queries must not depend on earlier answers; otherwise which costs are added up is an outcome itself.
 
@@ -64,13 +64,13 @@ docs/explanation/votes.md.
 Releasing the cost of the votes that were cast, with noise: the Gaussian mechanism with smooth sensitivity (GNSS).
 
 Released are two noisy numbers: f + S sigma N(0, 1), where f is the cost of all queries at one order and S its smooth
-sensitivity, and log S + beta tau N(0, 1), without which nobody could tell how large the noise of the first is (Papernot
+sensitivity, and log S + beta tau N(0, 1), without which no one would know how large the noise of the first is (Papernot
 et al. 2018, Appendix B; the second as in Redberg, Zhu and Wang 2023). The release itself costs privacy, whatever the
 votes: an ordinary guarantee, `release_renyi`, for the unit and adjacency of the sensitivity.
 
 What may be claimed afterwards: with the stated confidence over the noise of the release, all answers and the release
 together cost at most `renyi` at the stated order, at this data set and in the direction of `cost`. It is a
-bound for the votes that were cast, not differential privacy; it belongs into a statement's `alternatives`, beside an
+bound for the votes that were cast, not differential privacy; it belongs into a statement's `alternatives`, next to an
 epsilon that holds for all votes. Order, beta, both noises and the confidence must not be chosen by looking at the
 votes.
 
@@ -275,7 +275,7 @@ class NotPrivate:
     it into a number is refused.
 
     Attributes:
-        value: the number, for the eyes of whoever may see the votes.
+        value: the number, for the eyes of those who may see the votes.
     """
 
     value: Any = field(repr=False)
@@ -322,7 +322,7 @@ class DataDependentCost:
         if not isinstance(other, DataDependentCost):
             return NotImplemented
         if (self.orders, self.level, self.adjacency) != (other.orders, other.level, other.adjacency):
-            raise InputError("costs of votes add up only at the same orders, level and adjacency; compute them alike")
+            raise InputError("costs of votes add up only at the same orders, level and adjacency; use the same for all")
         total = self._renyi + other._renyi
         return DataDependentCost(self.orders, self.level, self.adjacency, self.queries + other.queries, total)
 

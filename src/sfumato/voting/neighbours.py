@@ -5,8 +5,8 @@ Label frequencies among the k nearest records, so that one record exchanges at m
 The sensitivity √2/k of a vote of k neighbours stands on one sentence: without a record, or with another one in its
 stead, at most one of the k nearest gives way to one other. Three things would break it, and are ruled out here.
 
-- **Ties.** If equal distances were told apart by position, every record behind an absent one would move. Neighbours are
-  ordered by (distance, label), which are the record's own. What ties in both votes alike.
+- **Ties.** If equal distances were ordered by position, every record behind an absent one would move. Neighbours are
+  ordered by (distance, label), which are the record's own. What ties in both casts the same vote.
 - **Rounding.** Matrix products of floats round by the shape of the matrix and the place of a row in it, so another
   record could turn near ties of all others. Features are brought to whole numbers −B … B first, each by itself, by a
   scale that the public queries alone give (values beyond it are clipped). B is so small that every sum of products, in
@@ -14,7 +14,7 @@ stead, at most one of the k nearest gives way to one other. Three things would b
 - **Fewer than k records.** Divided by the number that was found, every weight would change. It is divided by k.
 - **Heavy rows of attributes.** A neighbour whose row may weigh more than tau moves more than √(2 tau)/k, and scaling
   the whole vote down would move what its other neighbours say, too. So each row is scaled by itself, and to whole
-  `ROW_PARTS` of a neighbour, which a ballot holds without rounding.
+  `ROW_LEVELS` of a neighbour, which a ballot holds without rounding.
 
 So a neighbour is one whole number, its key: C (|r|² − 2 q·r) + label for the euclidean distance (|q|² is the same for
 all records of a query), −C q·r + label for the cosine of directions, which have B in the place of length 1. One matrix
@@ -82,7 +82,7 @@ _FINEST, _COARSEST = (1 << 15) - 1, 127
 _LENGTHS = 1 << 20  # levels before a direction is taken, so that short vectors keep theirs
 _ROW_KINDS = 1 << 16  # most different rows of attributes in one agent's records
 _KEYS = 1 << 21  # keys at once, 16 MB
-ROW_PARTS = 1 << 8
+ROW_LEVELS = 1 << 8
 """Parts of one neighbour's weight that attributes of a row which was scaled down are whole numbers of."""
 
 
@@ -102,7 +102,7 @@ class NearestRecords:
         levels: B, the whole number that stands for `scale`, or for the length 1 of a direction.
 
     Raises:
-        InputError: queries that are not finite, or more features than whole numbers can tell apart.
+        InputError: queries that are not finite, or more features than whole numbers can distinguish.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class NearestRecords:
         Args:
             features: finite floats [records, features].
             labels: whole numbers [records] in 0 … classes − 1, or bool [records, classes].
-            progress: told (queries done, queries).
+            progress: receives (queries done, queries).
 
         Raises:
             InputError: features that are not finite, or more different rows of attributes than can be numbered.
@@ -157,7 +157,7 @@ class NearestRecords:
             )
         refuse_not_finite(features, "record")
         codes, meaning = self._coded(labels)
-        records = self._own(self._lattice(features), codes)
+        records = self._augmented(self._lattice(features), codes)
         total = len(self._queries)
         votes = np.zeros((total, self.classes))
         wide = min(len(records), max(_KEYS // 16, 2 * self.neighbours))
@@ -179,7 +179,7 @@ class NearestRecords:
         return best
 
     def _counted(self, labelled: Tensor, meaning: Tensor | None) -> np.ndarray:
-        """How many neighbours have each class or attribute, float64 [queries, classes], multiples of 1/ROW_PARTS."""
+        """How many neighbours have each class or attribute, float64 [queries, classes], multiples of 1/ROW_LEVELS."""
         if meaning is not None:
             return sum(meaning[column] for column in labelled.T).numpy()  # type: ignore[union-attr]  # never empty
         counts = torch.zeros(len(labelled), self.classes, dtype=torch.float64)
@@ -202,8 +202,8 @@ class NearestRecords:
                 f"an agent has {len(rows):,} different rows of attributes, more than {self._codes:,}; leave out rare "
                 "attributes"
             )
-        parts = self._at_most * ROW_PARTS // np.maximum(rows.sum(axis=1, keepdims=True), self._at_most)
-        return codes.reshape(-1), torch.from_numpy(rows * parts / ROW_PARTS)
+        parts = self._at_most * ROW_LEVELS // np.maximum(rows.sum(axis=1, keepdims=True), self._at_most)
+        return codes.reshape(-1), torch.from_numpy(rows * parts / ROW_LEVELS)
 
     def _lattice(self, features: np.ndarray) -> Tensor:
         """Whole numbers −B … B as doubles [n, features]; each row by itself, one rounding of each number at a time."""
@@ -214,7 +214,7 @@ class NearestRecords:
         lengths = np.sqrt((fine * fine).sum(axis=1, keepdims=True))  # of an exact sum, hence of no order
         return torch.from_numpy(np.rint(fine / np.maximum(lengths, 1) * self.levels))
 
-    def _own(self, lattice: Tensor, codes: np.ndarray) -> Tensor:
+    def _augmented(self, lattice: Tensor, codes: np.ndarray) -> Tensor:
         """The rows that the queries are multiplied with, [records, features + 1]."""
         last = torch.from_numpy(np.asarray(codes, np.float64))
         if self.distance == "euclidean":
@@ -315,7 +315,7 @@ class NeighbourVoter:
 
         Returns:
             float64 [queries, classes], multiples of 1/k; a row adds up to 1, or to n/k of an agent with n < k records.
-            Of attributes: entries in [0, 1], multiples of 1/(k ROW_PARTS).
+            Of attributes: entries in [0, 1], multiples of 1/(k ROW_LEVELS).
 
         Raises:
             InputError: the features of a record are not finite.
@@ -335,7 +335,7 @@ class NeighbourVoter:
         return np.concatenate([found, np.zeros((_TRIAL_ROWS - len(found), found.shape[1]))]).reshape(-1)
 
     def fingerprint(self) -> str:
-        """SHA-256 of what decides the votes beside the agents' records and the queries."""
+        """SHA-256 of what decides the votes, without the agents' records and the queries."""
         nearest = self._nearest
         facts = ("neighbours", self._name, nearest.neighbours, nearest.distance, self._batch_size)
         state = {name: value.detach().cpu() for name, value in self._module.state_dict().items()}

@@ -30,7 +30,7 @@ True
 
 References:
     Zhu et al. 2021, arXiv 2010.04851. Algorithm 2. Their cost of one record has k where the sensitivity gives k^2; a
-    statement has the latter, and the printed one beside it.
+    statement has the latter, and the printed one next to it.
 """
 
 from __future__ import annotations
@@ -138,7 +138,7 @@ class VotingPlan(VotingSettings):
             about: JSON for plan.json and the student's file; public.
             device: where to train.
             threads: agents that vote side by side; None for as many as there are cores.
-            progress: is told what goes on ("agents", "tally", "student"), how much is done, and of how much.
+            progress: receives what is in progress ("agents", "tally", "student"), how much is done, and of how much.
 
         Raises:
             InputError: a mistake in the plan, the data, the models or the folder; or the tally failed. Nothing is lost.
@@ -152,17 +152,17 @@ class VotingPlan(VotingSettings):
         if threads is not None:
             whole(threads=threads)
         counted = tally or ClearTally()
-        told = {
+        recorded = {
             "queries_given": None if queries is None else ready.queries.tolist(),
             "tally": counted.to_json(),
             **(about or {}),
         }
         share_cores()
         plan = ready.plan
-        kept = {**plan.to_json(), "about": told}
+        record = {**plan.to_json(), "about": recorded}
         if resume and out is not None:
-            RunFolder(out).refuse_another(kept)
-        with Run.open(out, plan=kept, seed=plan.seed, resume=resume, budget=budget) as run:
+            RunFolder(out).refuse_another(record)
+        with Run.open(out, plan=record, seed=plan.seed, resume=resume, budget=budget) as run:
             return Vote(
                 plan=plan,
                 agents=ready.agents,
@@ -212,12 +212,12 @@ class VotingPlan(VotingSettings):
         """What fits together, before anything is written."""
         from sfumato.guard import try_out
         from sfumato.training.supervised import require_outputs
-        from sfumato.voting.public_pool import numbered_alike, with_public_classes
+        from sfumato.voting.public_pool import with_public_classes, with_shared_numbers
         from sfumato.voting.run import Agents
 
         refuse_agents(agents, pool)
         agents = with_public_classes(agents, pool)
-        pool = numbered_alike(pool, agents, "the pool")
+        pool = with_shared_numbers(pool, agents, "the pool")
         plan = self.with_attributes(agents.num_classes if agents.of_attributes else None)
         places = _queries(plan, pool, queries)
         hard = plan.is_hard(agents)
@@ -225,7 +225,7 @@ class VotingPlan(VotingSettings):
             agents=len(agents), classes=agents.num_classes, units=plan.units(hard=hard), one_hot=hard
         )
         if test is not None:
-            test = numbered_alike(test, agents, "the test")
+            test = with_shared_numbers(test, agents, "the test")
             if test.input_shapes != pool.input_shapes:
                 raise InputError(
                     f"the test has inputs {test.input_shapes[0]}, the pool {pool.input_shapes[0]}; bring them to one "
@@ -294,10 +294,10 @@ def refuse_agents(agents: UserDataset, pool: ExampleDataset) -> None:
         )
     if agents.of_values or (agents.of_sequences and not agents.of_attributes):
         raise InputError(f"agents vote for classes or attributes, got {agents}; ratings and texts have neither")
-    told = " and ".join(f"{shape} {kind}" for shape, kind in zip(pool.input_shapes, pool.dtypes, strict=True))
+    found = " and ".join(f"{shape} {kind}" for shape, kind in zip(pool.input_shapes, pool.dtypes, strict=True))
     if len(pool.inputs) != 1 or pool.input_shapes[0] != agents.input_shape or pool.dtypes[0] != agents.dtype:
         raise InputError(
-            f"the pool has inputs {told}, the agents {agents.input_shape} {agents.dtype}; bring them to one shape and "
+            f"the pool has inputs {found}, the agents {agents.input_shape} {agents.dtype}; bring them to one shape and "
             "type: size and channels of pictures, floats for numbers"
         )
     empty = np.flatnonzero(agents.sizes == 0)
@@ -330,7 +330,7 @@ def _refuse_not_finite(inputs: np.ndarray, whose: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class AEDPFL(VotingPlan):
-    """Fields beside those of `VotingPlan`.
+    """Fields in addition to those of `VotingPlan`.
 
     Attributes:
         votes: "hard", for the likeliest class; or "soft", the model's probabilities.
@@ -419,7 +419,7 @@ class AEDPFL(VotingPlan):
 
 @dataclass(frozen=True, kw_only=True)
 class KNNDPFL(VotingPlan):
-    """Fields beside those of `VotingPlan`.
+    """Fields in addition to those of `VotingPlan`.
 
     Attributes:
         neighbours: k, how many records vote for an agent, >= 1.
@@ -448,9 +448,9 @@ class KNNDPFL(VotingPlan):
         return (Assumption("features_fixed"),)
 
     def units(self, *, hard: bool) -> int:
-        from sfumato.voting.neighbours import ROW_PARTS
+        from sfumato.voting.neighbours import ROW_LEVELS
 
-        return super().units(hard=hard) if self.attributes is None else self.neighbours * ROW_PARTS
+        return super().units(hard=hard) if self.attributes is None else self.neighbours * ROW_LEVELS
 
     def voter(
         self,

@@ -2,12 +2,12 @@
 
 The classes of public examples by the agents' numbers, so that answers and truth speak of the same classes.
 
-Data sets that were read one by one number their classes each for itself. Names tell which are the same.
+Data sets that were read one by one number their classes each for itself. Names show which are the same.
 
 >>> from sfumato.data import examples_from_arrays, from_arrays
 >>> agents = from_arrays([[0.0], [1.0], [2.0]], labels=["ape", "bee", "cat"], users=["x", "y", "z"])
 >>> pool = examples_from_arrays([[0.0], [1.0]], ["bee", "cat"])
->>> pool.targets.tolist(), numbered_alike(pool, agents, "the pool").targets.tolist()
+>>> pool.targets.tolist(), with_shared_numbers(pool, agents, "the pool").targets.tolist()
 ([0, 1], [1, 2])
 
 Which examples of the public pool are asked about: chosen from what is public, so the choice costs nothing.
@@ -33,7 +33,7 @@ from sfumato.data.domain import refuse_found
 _SHOWN = 8  # names of classes in a message
 
 
-def numbered_alike(examples: ExampleDataset, agents: UserDataset, what: str) -> ExampleDataset:
+def with_shared_numbers(examples: ExampleDataset, agents: UserDataset, what: str) -> ExampleDataset:
     """The examples, with targets by the numbers of the agents' classes.
 
     Args:
@@ -76,7 +76,7 @@ def with_public_classes(agents: UserDataset, pool: ExampleDataset) -> UserDatase
     """The agents with classes that are declared, or else those of a labelled pool, which is public.
 
     Raises:
-        InputError: nobody declared any and the pool has none, or an agent has a class that the pool has not.
+        InputError: none are declared and the pool has none, or an agent has a class that the pool has not.
     """
     if not agents.found:
         return agents
@@ -95,8 +95,8 @@ def _named(names: Sequence[str] | None, count: int, others: Sequence[str] | None
     assert others is not None
     if not all(name.isdecimal() for name in others):
         raise InputError(
-            f"of {what} and the agents one names its classes ({_listed(others)}) and one has numbers, so nobody can "
-            "tell which are the same; give both the same names"
+            f"of {what} and the agents one names its classes ({_listed(others)}) and one has numbers, so it is unknown "
+            "which are the same; give both the same names"
         )
     return [str(number) for number in range(count)]
 
@@ -157,7 +157,7 @@ def refuse_duplicates(positions: Sequence[int] | np.ndarray, pool: int) -> np.nd
     """Queries that were given, int64 [queries].
 
     Raises:
-        InputError: one of them is asked twice, which costs twice and tells the same, or is not in the pool.
+        InputError: one of them is asked twice, which costs twice for the same answer, or is not in the pool.
     """
     places = np.asarray(positions)
     if places.ndim != 1 or not len(places) or places.dtype.kind not in "iu":

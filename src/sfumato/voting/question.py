@@ -3,7 +3,7 @@
 What is asked of a tally, and what it answers: whole numbers only, so that every tally opens the same.
 
 Counts, noise and thresholds are whole numbers of lattice units, `units` of which make one vote. So noise and sums are
-exact, the answers are the same on every machine, and no digit of a float tells anything.
+exact, the answers are the same on every machine, and no digit of a float reveals anything.
 
 >>> question = Question(queries=2, classes=3, agents=5, units=4, noise_std=1.0)
 >>> sums = np.array([[16, 4, 0], [8, 8, 4]])
@@ -14,8 +14,8 @@ From an agent's votes to its ballot: whole numbers of lattice units, with a weig
 
 Unit: the agent; or one of its examples, which may change all of an agent's ballot (AE-DPFL), or 1/k of its weight for
 each query (kNN-DPFL, whose units are a multiple of k, so that nothing is rounded).
-Sensitivity: entries in [0, 1] that add up to at most 1 have an L2 norm of at most 1, and two such ballots lie at most
-sqrt(2) apart. Votes for several attributes are scaled down to add up to tau at most, so both grow by sqrt(tau); those
+Sensitivity: entries in [0, 1] that add up to at most 1 have an L2 norm of at most 1, and two such ballots differ by
+at most sqrt(2). Votes for several attributes are scaled down to add up to tau at most, so both grow by sqrt(tau); those
 of neighbours come with each neighbour's row scaled by itself, as one example needs. Votes are rounded down to units,
 which keeps every one of these bounds.
 
@@ -219,7 +219,7 @@ def added(question: Question, ballots: Iterable[tuple[str, np.ndarray]]) -> np.n
 
 
 def refuse_ballot(question: Question, agent: str, ballot: np.ndarray) -> None:
-    """Refuse a ballot that is out of range: nothing bounds what it would tell.
+    """Refuse a ballot that is out of range: nothing bounds what it would reveal.
 
     Raises:
         InputError: it has another shape, is not of whole numbers, or weighs more than a vote.

@@ -79,7 +79,7 @@ class Voter(Protocol):
         ...
 
     def fingerprint(self) -> str:
-        """Digest of everything that decides the votes beside the agents' records, the queries and the settings."""
+        """Digest of everything else that decides the votes: not the agents' records, the queries and the settings."""
         ...
 
 
@@ -302,10 +302,10 @@ def publish(
     )
 
 
-# The course of one vote: every agent's ballot, the tally as one phase of a run, and a student of the answers.
+# The pipeline of one vote: every agent's ballot, the tally as one phase of a run, and a student of the answers.
 #
 # Ballots are private. Until the answers are released they are kept in the run's checkpoint, so that a run that goes on
-# asks the same question about the same ballots: nobody votes twice, and no query meets fresh noise. When the run ends
+# asks the same question about the same ballots: no agent votes twice, and no query meets fresh noise. When the run ends
 # they are deleted. The name that a tally knows the ballots by stands in the ledger, and the noise is drawn under what
 # stands there: two copies of a stopped run whose agents come to vote differently (another machine, another code of the
 # same model) have different noise, and are two releases where ledgers are added up. The student starts from public
@@ -323,7 +323,7 @@ FILE = "answers.csv"
 _SAVE_EVERY = 60.0  # seconds between checkpoints while agents vote
 _STUDENT = "student."
 _PUBLIC_FIELDS = ("model", "features", "student_model", "student_inputs", "classes", "input_shapes", "version")
-"""What the released student's file tells of `about`: how to build it, and no paths of private data."""
+"""What the released student's file states of `about`: how to build it, and no paths of private data."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -345,7 +345,7 @@ class Vote:
         about: JSON for plan.json and the released model's file.
         device: where the student learns.
         threads: agents that vote side by side.
-        progress: is told how far it is.
+        progress: receives how far it is.
     """
 
     plan: VotingSettings
@@ -384,7 +384,7 @@ class Vote:
         return self._finish(run, answers, cost, sums, student, seeded=seeded, again=complete)
 
     def _fingerprint(self) -> str:
-        told = [
+        content = [
             json.dumps(self.plan.to_json(), sort_keys=True),
             json.dumps(self.question.to_json(), sort_keys=True),
             json.dumps(self.tally.to_json(), sort_keys=True),
@@ -394,7 +394,7 @@ class Vote:
             self.voter.fingerprint(),
             "" if self.student is None else digest("", dict(self.student.state_dict())),
         ]
-        return hashlib.sha256("\n".join(told).encode()).hexdigest()
+        return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
     def _gathered(self, run: Run, saved: Checkpoint | None) -> np.ndarray | None:
         """All ballots [agents, queries, classes]; None where the run was asked to stop before."""
@@ -476,7 +476,7 @@ class Vote:
         return _answers(found), bool(found["seeded"])
 
     def _token(self, source: RandomSource, ballots: np.ndarray) -> str:
-        """The name of this question with these ballots: nobody without the run's key learns anything from it."""
+        """The name of this question with these ballots: without the run's key it reveals nothing."""
         name = hashlib.blake2b(key=source.stream("tally token").bytes(32), digest_size=16)
         name.update(json.dumps(self.question.to_json(), sort_keys=True).encode())
         name.update(str(ballots.shape).encode())
@@ -618,7 +618,7 @@ def facts_of(
     *,
     finished: bool = True,
 ) -> Facts:
-    """What the statement of a vote says beside the ledger."""
+    """What the statement of a vote states in addition to the ledger."""
     population = plan.population_of(agents)
     return Facts(
         unit=plan.unit,

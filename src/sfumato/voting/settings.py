@@ -58,7 +58,7 @@ class VotingSettings:
         noise_std: standard deviation, in votes, of the noise on every count; None until it is set or calibrated.
         level: whom the statement protects: an "agent" with all records, or one record ("instance").
         adjacency: "add_remove" or "replace".
-        opens: "label", or "counts": all noisy counts, which cost the same and tell a student more.
+        opens: "label", or "counts": all noisy counts, which cost the same and teach a student more.
         attributes: for records of which several attributes can hold: the most that one vote may weigh, tau. None for
             all attributes there are; leave it out for classes.
         cut: for attributes: the share of all agents' votes from which on one holds, in (0, 1).
@@ -121,7 +121,7 @@ class VotingSettings:
         _check.one_of(("random", "diverse"), selection=self.selection)
         _check.between(0.0, 1.0, ends="()", cut=self.cut)
         if self.noise_std is not None:
-            _check.positive(noise_std=self.noise_std, remedy="a vote without noise tells its agents' votes")
+            _check.positive(noise_std=self.noise_std, remedy="a vote without noise reveals its agents' votes")
         _check.whole(at_least=0, selection_seed=self.selection_seed)
         if self.attributes is not None:
             _check.whole(attributes=self.attributes)
@@ -311,10 +311,10 @@ class VotingSettings:
         from sfumato.voting.question import Question
 
         if agents < 2:
-            raise InputError("there is 1 agent, and nobody among whose votes its own could hide; ask more agents")
+            raise InputError("there is 1 agent, and no other votes among which its own could hide; ask more agents")
         if self.attributes is None and classes > agents:
             raise InputError(
-                f"{classes} classes cannot be told apart by {agents} votes, which noise hides besides; ask more agents "
+                f"{classes} classes cannot be distinguished by {agents} votes under noise; ask more agents "
                 "or for fewer classes"
             )
         several = self.attributes is not None
@@ -335,15 +335,15 @@ class VotingSettings:
         )
 
     def describe(self) -> str:
-        """The mechanism, a phrase."""
+        """The mechanism, a text."""
         what = {"label": "the winner of each is opened", "counts": "all noisy counts are opened"}[self.opens]
         if self.attributes is not None and self.opens == "label":
             what = f"attributes at or above the cut are opened, a vote weighing {self.attributes} of them at most"
-        told = f"{self.title}: {self.queries} queries, Gaussian noise of {self._noise:.6g} votes on each count; {what}"
+        text = f"{self.title}: {self.queries} queries, Gaussian noise of {self._noise:.6g} votes on each count; {what}"
         if self.threshold is None:
-            return told
+            return text
         return (
-            f"{told} where the highest count reaches {self.threshold:g} votes under noise of "
+            f"{text} where the highest count reaches {self.threshold:g} votes under noise of "
             f"{self._threshold_noise:.6g}, {self.answers} answers at most"
         )
 

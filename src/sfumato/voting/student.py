@@ -9,7 +9,7 @@ pool that have no answer teach, too: the model must not change its mind between 
 
 What a student learns from public rows without a label: not to change its mind between neighbours, and to have one.
 
-Two terms beside the loss of the labels. *Virtual adversarial training*: what the model says of a row shall not change
+Two terms besides the loss of the labels. *Virtual adversarial training*: what the model says of a row shall not change
 within a small ball around it; the worst direction is found by one step of the power iteration. *Low entropy*: the model
 shall be certain, so that its boundaries run where there are no rows. Both smooth over wrong labels, too, of which the
 answers of a noisy vote hold some. No augmentation is needed, so inputs may be any real numbers.
@@ -43,9 +43,9 @@ from sfumato.voting.question import Answers
 
 # What a student learns from public rows without a label: not to change its mind between neighbours, and to have one.
 #
-# Two terms beside the loss of the labels. *Virtual adversarial training*: what the model says of a row shall not change
-# within a small ball around it; the worst direction is found by one step of the power iteration. *Low entropy*: the
-# model shall be certain, so that its boundaries run where there are no rows. Both smooth over wrong labels, too, of
+# Two terms besides the loss of the labels. *Virtual adversarial training*: what the model says of a row shall not
+# change within a small ball around it; the worst direction is found by one step of the power iteration. *Low entropy*:
+# the model shall be certain, so that its boundaries run where there are no rows. Both smooth over wrong labels, too, of
 # which the answers of a noisy vote hold some. No augmentation is needed, so inputs may be any real numbers.
 #
 # The ball's radius is a share of how far rows lie from their mean (the root of the mean square), which is
@@ -58,7 +58,7 @@ from sfumato.voting.question import Answers
 
 
 _FIRST = 1e-2  # the power iteration's first step, as a share of the radius: a direction, not yet a distance
-_LOOKED_AT = 1024  # rows that tell how far rows lie from their mean
+_LOOKED_AT = 1024  # rows for the mean distance of rows from their mean
 _LEAST = 1e-12
 
 

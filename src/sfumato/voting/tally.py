@@ -11,7 +11,7 @@ from sfumato._types import Assumption
 from sfumato.mechanisms.discrete import discrete_gaussian, lattice_variance
 from sfumato.voting.question import Answers, Question, added, decide
 
-# Whoever adds up the ballots, adds the noise and opens the answers.
+# The party that adds up the ballots, adds the noise and opens the answers.
 
 
 class Tally(Protocol):
@@ -26,7 +26,7 @@ class Tally(Protocol):
             question: what is asked.
             ballots: each agent's name and its ballot, int64 [queries, classes] in units; one at a time.
             source: randomness of this question alone, for a tally in this process.
-            token: a name of this question with these ballots that tells nothing of them. Asked again under the same
+            token: a name of this question with these ballots that reveals nothing of them. Asked again under the same
                 name, a tally gives the same answers and draws no fresh noise.
 
         Raises:
@@ -52,7 +52,7 @@ class Tally(Protocol):
         ...
 
 
-# A tally in this process: it sees every ballot, as whoever runs it does.
+# A tally in this process: it sees every ballot, as the one who runs it does.
 #
 # The noise is whole numbers (`mechanisms.discrete_gaussian`), as the ballots are, so the counts that are opened hide
 # what they should to the last digit.

@@ -1,8 +1,8 @@
 """The voter of AE-DPFL: an agent trains a copy of a public module on its own records, with domain adaptation if asked.
 
-Domain adaptation while an agent trains: features by which its own records cannot be told from the public pool.
+Domain adaptation while an agent trains: features by which its own records cannot be distinguished from the public pool.
 
-An agent's records may look unlike the pool that it is asked about. A domain classifier learns to tell the two apart by
+An agent's records may look unlike the pool that it is asked about. A domain classifier learns to distinguish the two by
 the features, the input of the model's last layer, and the model gets its gradient with the sign reversed (domain-
 adversarial training, DANN). The pool's labels are not read. The pool is public and nothing but the vote leaves the
 agent, so the adaptation costs no privacy.
@@ -271,7 +271,7 @@ class TrainedVoter:
             return outputs(model, self._queries[:_TRIAL_ROWS], device=self._device).reshape(-1)
 
     def fingerprint(self) -> str:
-        """SHA-256 of what decides the votes beside the agents' records, the queries and the pool."""
+        """SHA-256 of what decides the votes, without the agents' records, the queries and the pool."""
         facts = ("trained", self._settings, self._soft, self._adaptation, repr(self._model))
         return digest(repr(facts), dict(self._model.state_dict()))
 

@@ -169,7 +169,7 @@ def _replaced(files: Path, target: Path, **arrays: object) -> Path:
     ("arrays", "told"),
     [
         ({"users": ["one"] * 72}, "there is 1 agent"),
-        ({"users": [f"agent {row % 2}" for row in range(72)]}, "3 classes cannot be told apart by 2 votes"),
+        ({"users": [f"agent {row % 2}" for row in range(72)]}, "3 classes cannot be distinguished by 2 votes"),
         ({"inputs": np.full((72, 2), np.nan, np.float32)}, "'agent 0' has records with NaN or infinity, 9 of 9"),
         (
             {"labels": ["ant", "bee", "cat"] * 24},

@@ -14,13 +14,13 @@ from sfumato.voting.question import NOT_ANSWERED, Answers, Question
 
 # mpyc among the talliers: its runtime over our own connections, and the size of its numbers.
 #
-# mpyc's own start-up listens on every interface and its messages are pickled, which whoever sends them can use to run
+# mpyc's own start-up listens on every interface and its messages are pickled, which any sender can use to run
 # code. So connections are ours (`peers`), and numbers travel as bytes of the field. mpyc reads the process's arguments
 # when it is imported: it gets its own, and one process is one tallier.
 #
 # **Sizes.** A comparison is of l bits where the largest difference of two noisy counts is below 2^(l−1), noise of 30
 # standard deviations included (more comes with probability below e^-440). What is opened in a comparison is masked by k
-# bits more, so it tells something with probability about 2^-k: the field has l + k + 2 bits, and k >= 56.
+# bits more, so it reveals something with probability about 2^-k: the field has l + k + 2 bits, and k >= 56.
 
 
 _STDS = 30  # of noise, in the range that numbers have

@@ -1,6 +1,6 @@
 """Messages over TCP, and where talliers are.
 
-Messages over TCP: a JSON object and a body of bytes, both of a length that is told first and bounded.
+Messages over TCP: a JSON object and a body of bytes, both of a length that is sent first and bounded.
 
 Talliers and agents speak it, and talliers among themselves; mpyc's messages travel in bodies. Nothing that arrives is
 ever unpickled.

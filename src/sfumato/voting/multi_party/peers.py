@@ -26,7 +26,7 @@ class Peers:
         addresses: of all.
         credentials: for TLS.
         engine: gets its messages.
-        failed: is told, as a promise that is broken, when one of them is lost or stops.
+        failed: gets an exception when one of them is lost or stops.
         over: is called when one of them ends because all is done.
     """
 
@@ -43,14 +43,14 @@ class Peers:
         self._failed, self._over = failed, over
         self._writers: dict[int, asyncio.StreamWriter] = {}
         self._ended: dict[int, asyncio.Event] = {}  # nothing more comes from there
-        self._heard: dict[int, float] = {}
+        self._last_message: dict[int, float] = {}
         self._steps: dict[tuple[int, str], asyncio.Future] = defaultdict(asyncio.get_running_loop().create_future)
         self._tasks: set[asyncio.Task] = set()
         self._times = 0
         self._all_there = asyncio.get_running_loop().create_future()
 
     def hello(self) -> dict[str, Any]:
-        """What talliers tell each other first: they must mean the same group."""
+        """What talliers send each other first: they must mean the same group."""
         group = [str(each) for each in self._addresses]
         return {"kind": "tallier", "place": self.place, "group": group, "version": version("sfumato")}
 
@@ -89,8 +89,8 @@ class Peers:
         writer.write(messages.pack(self.hello()))
         answer = await messages.read(reader)
         if answer is None or answer[0].get("kind") != "tallier":
-            told = "it hung up" if answer is None else str(answer[0].get("why", "it is no tallier"))
-            self._fail(f"tallier {peer} at {address} did not take us in: {told}")
+            reason = "it closed the connection" if answer is None else str(answer[0].get("why", "it is no tallier"))
+            self._fail(f"tallier {peer} at {address} refused the connection: {reason}")
             return
         await self.accept(answer[0], reader, writer, answered=True)
 
@@ -106,7 +106,7 @@ class Peers:
         elif {**hello, "place": 0} != {**ours, "place": 0}:
             wrong = (
                 f"tallier {self.place} runs sfumato {ours['version']} in the group {', '.join(ours['group'])}, tallier "
-                f"{peer} sfumato {hello.get('version')} in {hello.get('group')}; start all alike"
+                f"{peer} sfumato {hello.get('version')} in {hello.get('group')}; start all with the same settings"
             )
         elif self._credentials.certificate and not is_of(
             writer.get_extra_info("peercert"), self._addresses[peer - 1].host
@@ -134,7 +134,7 @@ class Peers:
     async def _listen(self, peer: int, reader: asyncio.StreamReader, exchanger: Exchanger) -> None:
         while True:
             message = await messages.read(reader)
-            self._heard[peer] = time.monotonic()
+            self._last_message[peer] = time.monotonic()
             if message is None:
                 self._fail(f"tallier {peer} at {self._addresses[peer - 1]} is gone")
                 return
@@ -162,18 +162,18 @@ class Peers:
             self._all_there.set_result(None)
 
     async def agree(self, name: str, value: Any) -> dict[int, Any]:
-        """Tell the others and hear what they say to the same; by place, this one's included."""
+        """Send a value to the others and receive theirs; by place, this one's included."""
         self._times += 1  # all do the same in the same order; one may be a step ahead
         name = f"{self._times} {name}"
         for peer in self._others():
             self._send(peer, {"kind": "step", "name": name, "value": value})
-        heard = {peer: await self._steps[peer, name] for peer in self._others()}
+        received = {peer: await self._steps[peer, name] for peer in self._others()}
         for peer in self._others():
             del self._steps[peer, name]
-        return dict(sorted({**heard, self.place: value}.items()))
+        return dict(sorted({**received, self.place: value}.items()))
 
     async def stop(self, why: str | None) -> None:
-        """Tell all why we stop, None for all is done, and hang up."""
+        """Send the reason for stopping to all, None where all is done, and close the connections."""
         last = messages.pack({"kind": "done"} if why is None else {"kind": "stop", "why": why})
         for writer in self._writers.values():
             with contextlib.suppress(OSError, RuntimeError):
@@ -183,19 +183,19 @@ class Peers:
             with contextlib.suppress(OSError, RuntimeError, TimeoutError):
                 await asyncio.wait_for(writer.drain(), 1)
         # What came and is not read would reset the connection, and take our last word with it.
-        heard = [asyncio.ensure_future(ended.wait()) for ended in self._ended.values()]
-        if heard:
-            _, waiting = await asyncio.wait(heard, timeout=LAST_WORD)
+        ends = [asyncio.ensure_future(ended.wait()) for ended in self._ended.values()]
+        if ends:
+            _, waiting = await asyncio.wait(ends, timeout=LAST_WORD)
             for each in waiting:
                 each.cancel()
 
     async def _beat(self) -> None:
-        self._heard = dict.fromkeys(self._others(), time.monotonic())
+        self._last_message = dict.fromkeys(self._others(), time.monotonic())
         while True:
             await asyncio.sleep(_BEAT)
             for peer in self._others():
                 self._send(peer, {"kind": "alive"})
-                if time.monotonic() - self._heard[peer] > _SILENCE:
+                if time.monotonic() - self._last_message[peer] > _SILENCE:
                     self._fail(f"tallier {peer} at {self._addresses[peer - 1]} is silent for {_SILENCE:g} s")
 
     def _others(self) -> list[int]:
@@ -216,7 +216,7 @@ class Peers:
 
 
 def free_address(host: str = "127.0.0.1") -> Address:
-    """A port that nobody uses now."""
+    """A port that is free now."""
     with socket.socket() as probe:
         probe.bind((host, 0))
         return Address(host, probe.getsockname()[1])

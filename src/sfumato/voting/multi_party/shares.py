@@ -120,7 +120,7 @@ FIELD = Field(89)
 # Memory does not grow with the agents, but for one number of the field for each where ballots are checked.
 #
 # **The check of one-hot ballots.** Let v be an agent's ballot, u the units, V its rows' sums. It is in range if all
-# v(v − u) and V(V − u) are 0. And its shares lie on a polynomial of degree t, which the values at all m places tell:
+# v(v − u) and V(V − u) are 0. And its shares lie on a polynomial of degree t, which the values at all m places show:
 # for k > t the coefficient D_k of degree k must be 0. With coefficients r that agents do not know when they vote, one
 # linear combination of all these is 0, for a ballot that is out of range, with probability 1/p only. A tallier computes
 # its summand of that combination from its own share: products of two shares are on a polynomial of degree 2t, whose
@@ -202,8 +202,8 @@ class _Coins:
         threshold = (talliers - 1) // 2
         lagrange = top_coefficients(field.modulus, talliers)
         # weights c_ki / λ_i, as `engine` weighs every summand with λ_i
-        to_own = pow(lagrange[0][place - 1], -1, field.modulus)
-        degrees = [lagrange[degree][place - 1] * to_own % field.modulus for degree in range(threshold + 1, talliers)]
+        to_share = pow(lagrange[0][place - 1], -1, field.modulus)
+        degrees = [lagrange[degree][place - 1] * to_share % field.modulus for degree in range(threshold + 1, talliers)]
         self._degrees = sum(drawn(len(self._entries)) * weight for weight in degrees) % field.modulus
 
     def summand(self, share: np.ndarray) -> int:

@@ -1,13 +1,13 @@
 """One tallier: takes shares of ballots, agrees with the others on what is asked, and opens the answers with them.
 
-Questions come one after another. Whatever goes wrong ends all talliers: each tells the others and its clients why,
+Questions come one after another. Whatever goes wrong ends all talliers: each sends the reason to the others and clients,
 and `serve` raises. Nothing is opened before all talliers have all ballots, have found them valid, and have written
 down what they were asked.
 
 What a tallier keeps in its folder: its key, and what it was asked.
 
 `tallier.key` is the key of its noise. `questions/NAME.json` has the question that was asked under a token, from before
-its noise is drawn: with it the key's name of every tallier and the digest of the shares, so that nobody can have other
+its noise is drawn: with it the key's name of every tallier and the digest of the shares, so that no one can have other
 ballots or other noise under the same token; and, once they are opened, the answers. All is readable by the owner only.
 """
 
@@ -62,11 +62,11 @@ class Memory:
 
     @property
     def name(self) -> str:
-        """Of the key; tells nothing of it. A tallier that lost its folder has another one."""
+        """Of the key; reveals nothing of it. A tallier that lost its folder has another one."""
         return hashlib.sha256(b"sfumato tallier" + self.source.key).hexdigest()
 
     def discard(self) -> None:
-        """Take the folder away again, if it was made here: nobody was told the name of its key."""
+        """Take the folder away again, if it was made here: no one has received the name of its key."""
         if self._made:
             shutil.rmtree(self._folder)
 
@@ -107,7 +107,7 @@ class Settings:
         credentials: for TLS.
         wait: seconds that the others may take to be there.
         once: end when the first client is gone, rather than serve until stopped.
-        seed: for simulation: a key that anyone can derive, which protects nobody.
+        seed: for simulation: a key that anyone can derive, which protects no one.
     """
 
     place: int
@@ -142,7 +142,7 @@ def serve(settings: Settings, *, ready: Callable[[str], None]) -> None:
 
     Args:
         settings: of this one.
-        ready: is told in words when it listens, and when all are connected.
+        ready: receives a sentence when it listens, and when all are connected.
 
     Raises:
         InputError: whatever ended it but a stop.
@@ -257,7 +257,7 @@ class _Tallier:
             if not self._failed.done():
                 self._failed.set_exception(error)
         finally:
-            if not self._failed.done():  # or it is told why
+            if not self._failed.done():  # or it is sent the reason
                 self._clients.discard(writer)
                 writer.close()
 
@@ -276,7 +276,7 @@ class _Tallier:
             else:
                 raise InputError(f"a client sent {head['kind']!r} where no question is open; ask one first")
         if asked is not None and asked is self._asked:
-            # A client goes when it hears that a tallier is gone: that is the reason to tell, if it arrives soon.
+            # A client goes when it learns that a tallier is gone: that is the reason to report, if it arrives soon.
             await asyncio.wait({self._failed}, timeout=LAST_WORD)
             raise InputError("a client went away before the answers were there; ask again under the same token")
         if self._settings.once:
@@ -336,8 +336,8 @@ class _Tallier:
             now = {"question": fields, "names": names, "digest": asked.box.digest}
             if known is not None and known["digest"] != now["digest"]:
                 raise InputError(
-                    "other ballots were cast under this token before, and with the same noise they would tell; give "
-                    "these a token of their own"
+                    "other ballots were cast under this token before, and the same noise would reveal the difference; "
+                    "give these a token of their own"
                 )
             self._memory.keep(asked.token, now)
             await self._peers.agree("kept", None)
@@ -358,26 +358,26 @@ class _Tallier:
             "answers": None if known is None else known.get("answers"),
             "coins": secrets.token_hex(32),
         }
-        told = await self._peers.agree("question", ours)
+        answers = await self._peers.agree("question", ours)
         for part in ("token", "question"):
-            if any(each[part] != ours[part] for each in told.values()):
+            if any(each[part] != ours[part] for each in answers.values()):
                 raise InputError(f"the talliers were asked under different {part}s; ask all of them the same")
-        self._coins = hashlib.sha256(json.dumps([each["coins"] for each in told.values()]).encode()).digest()
-        opened = [each["answers"] for each in told.values() if each["answers"] is not None]
+        self._coins = hashlib.sha256(json.dumps([each["coins"] for each in answers.values()]).encode()).digest()
+        opened = [each["answers"] for each in answers.values() if each["answers"] is not None]
         self._agreed = opened[0] if opened else None
         if any(each != opened[0] for each in opened):
             raise InputError("the talliers remember different answers to this question; ask under a new token")
-        names = [each["name"] for each in told.values()]
-        if self._agreed is None and any(each["known"] not in (None, names) for each in told.values()):
+        names = [each["name"] for each in answers.values()]
+        if self._agreed is None and any(each["known"] not in (None, names) for each in answers.values()):
             raise InputError(
-                "a tallier has another key than when this question was begun, so its noise would be fresh; start it "
-                "with its old folder, or ask under a new token"
+                "a tallier has another key than when this question was first asked, so its noise would be fresh; start "
+                "it with its old folder, or ask under a new token"
             )
         return names
 
     async def _same(self, what: str, digest: Any) -> None:
-        told = await self._peers.agree(what, digest.hexdigest())
-        if len(set(told.values())) > 1:
+        digests = await self._peers.agree(what, digest.hexdigest())
+        if len(set(digests.values())) > 1:
             raise InputError(f"{what} differ between the talliers; ask again under a new token")
 
     async def _open(self, asked: _Asked) -> Answers:
@@ -398,10 +398,10 @@ class _Tallier:
 
     def _noise(self, asked: _Asked, of: str, std_units: float, count: int) -> np.ndarray:
         variance = share_variance(std_units, len(self._addresses))
-        return discrete_gaussian(own_noise(self._memory.source, asked.token, of), variance, count)
+        return discrete_gaussian(tallier_noise(self._memory.source, asked.token, of), variance, count)
 
 
-def own_noise(source, token: str, of: str):
+def tallier_noise(source, token: str, of: str):
     """The stream of one tallier's share of the noise: under one token it is always the same."""
     return source.within(token).stream("tallier noise", of)
 

@@ -7,7 +7,7 @@ enough alone.
 
 **What one tallier learns**, or t = (m − 1)/2 of them together: the question, the names of the agents, in which order
 and when they voted, the answers, and its own noise. Its shares are uniform and independent of the votes, whatever it
-sees of the computation beside them: messages of the same number and lengths are exchanged for all votes, and how long
+sees of the computation besides: messages of the same number and lengths are exchanged for all votes, and how long
 a step takes depends on random numbers, not on votes. What is opened for a comparison is masked by at least 56 bits
 more than it has. Its own noise it can subtract from what is opened: what is left is what is accounted. A cost for the
 votes as they were cast (`publish_cost`) is one for those who see the answers alone: who knows some of the noise is
@@ -17,19 +17,19 @@ less certain of what an answer would have been.
 somebody else.
 
 **A tallier that does not follow the protocol** can spoil the answers, and may learn from that: mpyc is secure against
-curious parties, not against active ones. If it tells agents the coins of the check, they can pass it with any ballot.
+curious parties, not against active ones. If it gives agents the coins of the check, they can pass it with any ballot.
 Any of them can keep the answers from the others once opening has begun.
 
-**Other ballots under the same token** would have the same noise, and differences would tell. Shares are a function of
+**Other ballots under the same token** would have the same noise, and differences would reveal votes. Shares follow from
 ballot and token; every tallier keeps the digest of those that it was sent, and refuses others. Answers that were
 opened are given again, whatever is cast. **A replayed message** gets nowhere: an agent votes once in a question, and
 with TLS nothing can be put into a connection. Without TLS who can write on the wire can do anything, which is why the
-clear is refused beyond this machine. With TLS whoever holds a certificate of the authority can vote, under any name.
+clear is refused beyond this machine. With TLS any holder of a certificate of the authority can vote, under any name.
 On this machine without TLS every user can.
 
 **A tallier that comes back with an empty folder** has another key, and would draw fresh noise. Its key has a name,
 which the others wrote down before the question was opened: they refuse, unless the answers are known and given again.
-If all of them lose their folders, nobody can tell, and the same token is a new question, to be paid for again.
+If all of them lose their folders, no one can detect it, and the same token is a new question, to be paid for again.
 
 **A tallier that dies**, a client that goes away, a ballot that is refused: all talliers end and nothing is opened,
 or, if the last messages were on their way, what was asked for; it is given again under the same token, and nothing
@@ -67,7 +67,7 @@ from sfumato.voting.multi_party.shares import FIELD
 from sfumato.voting.question import Answers, Question, refuse_ballot
 
 _CONNECTING = 10.0  # seconds
-_TOGETHER = 60.0  # seconds from the first tallier's answers to the last one's
+_ANSWERS_WITHIN = 60.0  # seconds from the first tallier's answers to the last one's
 
 
 class Client:
@@ -122,10 +122,10 @@ class Client:
             if sent > question.agents:
                 raise InputError(f"{sent} agents voted where {question.agents} were asked")
             starts = self._answers()
-        told = [each["answers"] for each in starts if each["kind"] == "answers"]
-        if len(told) < len(self._addresses) or any(each != told[0] for each in told):
+        answers = [each["answers"] for each in starts if each["kind"] == "answers"]
+        if len(answers) < len(self._addresses) or any(each != answers[0] for each in answers):
             raise InputError("the talliers gave different answers; trust none of them, and look at what they run")
-        return _answers(question, told[0])
+        return _answers(question, answers[0])
 
     def close(self) -> None:
         """Hang up."""
@@ -134,12 +134,12 @@ class Client:
                 each.close()
 
     def _answers(self) -> list[dict[str, Any]]:
-        """Of all talliers, the first that speaks first: who stops tells at once why."""
+        """Of all talliers, read in the order in which messages come: one that stops says at once why."""
         found: dict[int, dict[str, Any]] = {}
         while len(found) < len(self._addresses):
             left = {each: place for place, each in enumerate(self._connections) if place not in found}
             waiting = [each for each in left if isinstance(each, ssl.SSLSocket) and each.pending()]
-            able = waiting or select.select([*left], [], [], _TOGETHER if found else None)[0]
+            able = waiting or select.select([*left], [], [], _ANSWERS_WITHIN if found else None)[0]
             if not able:
                 raise InputError(f"tallier {left.popitem()[1] + 1} gives no answers while others did; ask again")
             for each in able:
@@ -155,7 +155,7 @@ class Client:
         try:
             self._connections[place].sendall(messages.pack(head, body))
         except OSError:
-            self._receive(place, "nothing")  # it may have told why
+            self._receive(place, "nothing")  # it may have sent the reason
 
     def _receive(self, place: int, *kinds: str) -> dict[str, Any]:
         message = messages.receive(self._connections[place])
@@ -185,8 +185,8 @@ def _connected(address: Address, credentials: Credentials) -> socket.socket:
         if context is not None:
             connection = context.wrap_socket(connection, server_hostname=address.host)
     except OSError as error:
-        told = getattr(error, "verify_message", None) or error.strerror or error
-        raise InputError(f"no tallier answers at {address} ({told}); start it, or give another address") from None
+        reason = getattr(error, "verify_message", None) or error.strerror or error
+        raise InputError(f"no tallier answers at {address} ({reason}); start it, or give another address") from None
     connection.settimeout(None)
     keep_alive(connection)
     return connection
@@ -199,9 +199,9 @@ def _shares(ballot: np.ndarray, agent: str, token: str, talliers: int, source: R
     return FIELD.split(content, talliers, (talliers - 1) // 2, stream)
 
 
-def _answers(question: Question, told: dict[str, Any]) -> Answers:
+def _answers(question: Question, received: dict[str, Any]) -> Answers:
     def array(name: str, kind: type, shape: tuple[int, ...]) -> np.ndarray:
-        found = np.array(told[name], kind)
+        found = np.array(received[name], kind)
         if found.shape != shape:
             raise InputError(f"the talliers gave answers of another shape, {found.shape} for {shape}")
         return found
@@ -266,8 +266,8 @@ class LocalTalliers:
                     return
         finally:
             guard.cancel()
-        _, told = process.communicate()
-        raise InputError(f"a tallier did not start: {(told.strip().splitlines() or ['it was killed'])[-1]}")
+        _, errors = process.communicate()
+        raise InputError(f"a tallier did not start: {(errors.strip().splitlines() or ['it was killed'])[-1]}")
 
     def close(self) -> None:
         """End them, and wait until they are gone."""
@@ -316,7 +316,7 @@ class MultiPartyTally:
     def local(cls, count: int = 3, *, folder: Path | None = None, seed: int | None = None) -> "MultiPartyTally":
         """With talliers that are started on this machine, and end with `close`.
 
-        A rehearsal: one party has all shares.
+        A dry run: one party has all shares.
 
         Args:
             count: of talliers.
@@ -360,14 +360,14 @@ class MultiPartyTally:
     def assumptions(self) -> list[Assumption]:
         count = len(self._talliers)
         few = (count - 1) // 2
-        told = [
+        found = [
             Assumption("talliers_honest", {"talliers": count, "curious": few}),
             Assumption("talliers_noise", {"factor": count / (count - few), "honest": count - few}),
             Assumption("ballots_in_range"),
         ]
         if self._local:
-            told.append(Assumption("talliers_here"))
-        return told
+            found.append(Assumption("talliers_here"))
+        return found
 
     def close(self) -> None:
         """Hang up; local talliers are ended."""
