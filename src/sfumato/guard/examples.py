@@ -360,7 +360,7 @@ def _unchanged(together: Tensor, alone: Tensor, index: int, count: int, toleranc
 _LARGEST = 1 << 26  # numbers of a model that is tried out in double precision (512 MiB)
 _PIECE = 1 << 16  # numbers of which squares are added up in the gradient's own precision
 _ORDERED = 8  # rows that go through in two orders
-_TOGETHER = 3  # of them in a batch
+_COMPUTED_AT_ONCE = 3  # of them in a batch
 _NORMS = 4  # of every so many rows the gradient is measured, too
 _LOOKED_AT = 16  # rows of which the first two with a finite loss are compared with autograd
 
@@ -469,9 +469,9 @@ class Examples:
                 loss = _without_gradient(trial, row).double().cpu()[0]
                 norm = trial.norms(row).norm() if unit in measured else torch.zeros(())
                 found.append(torch.stack([loss, norm.double()]))
-            for start in range(0, len(units), _TOGETHER):
+            for start in range(0, len(units), _COMPUTED_AT_ONCE):
                 at(units[start])
-                _without_gradient(trial, rows_at(pool, units[start : start + _TOGETHER]))
+                _without_gradient(trial, rows_at(pool, units[start : start + _COMPUTED_AT_ONCE]))
         at(None)
         return torch.stack(found)
 

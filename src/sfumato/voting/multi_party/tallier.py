@@ -1,6 +1,6 @@
 """One tallier: takes shares of ballots, agrees with the others on what is asked, and opens the answers with them.
 
-Questions come one after another. Whatever goes wrong ends all talliers: each sends the reason to the others and clients,
+Questions come one after another. Whatever goes wrong ends all talliers: each sends the reason to others and clients,
 and `serve` raises. Nothing is opened before all talliers have all ballots, have found them valid, and have written
 down what they were asked.
 
