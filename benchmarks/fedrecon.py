@@ -126,7 +126,7 @@ def serving(data: UserDataset, at_once: int) -> Callable[[], None]:
 
     def one() -> None:
         personal = chosen.personalise(model, data)
-        vectors = next(iter(personal.own.values()))
+        vectors = next(iter(personal.local_parameters.values()))
         weight = model.get_parameter("item_factors.weight").detach()
         for part in vectors.split(256):
             _ = part @ weight.T

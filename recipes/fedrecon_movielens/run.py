@@ -146,7 +146,7 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
     if not result.finished:
         sys.exit(f"{name}, seed {seed} was stopped; start again to go on")
     if not method.rebuilt:  # on the same ratings as the others
-        plain = Personalised(inner=Values(), client=serving(0).client, own="")
+        plain = Personalised(inner=Values(), client=serving(0).client, local_parameters="")
         write_json(folder / _MEASURED, {"unseen": plain.measure(result.model, data.test, curve=False, device="cpu")})
         return
     steps = STEPS if name == RECON else (FEDRECON.client.local.steps,)

@@ -51,14 +51,17 @@ FEDRECON = FedRecon(
     **_SHARED,
 )
 PLANS: dict[str, FedAvg | FedRecon] = {YOGI: FedAvg(**_SHARED), RECON: FEDRECON}
-TUNING = Phase(records="support", own=None, shared=0.1, batch_size=4, epochs=None, most=80)
+TUNING = Phase(records="support", local=None, shared=0.1, batch_size=4, epochs=None, most=80)
 
 
 def task(tuned: bool, rebuilt: bool) -> Personalised:
     """How people are measured: on the sequences that they are not tuned on."""
     plan = FEDRECON if rebuilt else FEDRECON.replace(client={"local": {"steps": 0}})
     return Personalised(
-        inner=NextToken(), client=plan.client, own=None if rebuilt else "", phases=(TUNING,) if tuned else ()
+        inner=NextToken(),
+        client=plan.client,
+        local_parameters=None if rebuilt else "",
+        phases=(TUNING,) if tuned else (),
     )
 
 

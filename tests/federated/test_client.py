@@ -303,7 +303,7 @@ RULES = [
 @pytest.mark.parametrize("kind", [Factors, Whole])
 @pytest.mark.parametrize("momentum", [0.0, 0.5])
 def test_batched_reconstructions_equal_one_after_the_other(rule, kind, momentum):
-    trained = Trainable(kind(), own=OWN)
+    trained = Trainable(kind(), local_parameters=OWN)
     work, data = local(rule, momentum=momentum), raters()
     expected = [ClientTrainer(work, trained).delta(trained.initial, one_of(data, i), 10 + i) for i in range(0)]
     trainer, expected = ClientTrainer(work, trained), []
@@ -339,7 +339,7 @@ def test_a_client_is_the_same_to_the_last_bit_whoever_shares_its_batch(kind, exa
     """Unless a weight of its own is in a product of matrices: then to a few bits."""
     model = kind()
     own = getattr(model, "local_parameters", OWN)
-    trained, data = Trainable(model, own=own), raters(tuple(range(1, 70)))
+    trained, data = Trainable(model, local_parameters=own), raters(tuple(range(1, 70)))
     trainer, rng = BatchedTrainer(local(), trained), np.random.default_rng(1)
     alone = {i: whole(trained, trainer.deltas(trained.initial, one_of(data, i), [i])[0])[0] for i in (0, 5, 33, 68)}
     for size in (2, 31, 32, 33, 69):
@@ -356,7 +356,7 @@ def test_a_client_is_the_same_to_the_last_bit_whoever_shares_its_batch(kind, exa
 def test_a_client_reconstructs_as_plain_torch_would():
     data, rule = one_of(raters(), 3), Reconstruction(epochs=1, batch_size=5, learning_rate=0.2)
     work = local(rule, epochs=1)
-    trained, reference = Trainable(Factors(), own=OWN), Factors()
+    trained, reference = Trainable(Factors(), local_parameters=OWN), Factors()
     delta, _, _ = ClientTrainer(work, trained).delta(trained.initial, data, 3)
     support, query = (orders_of_examples(phase, np.array([40]), np.array([3]), rule)[0] for phase in work.phases)
     assert sorted([*support, *query]) == list(range(40))
@@ -376,7 +376,7 @@ def test_a_client_reconstructs_as_plain_torch_would():
 
 
 def test_the_own_part_begins_anew_with_every_client_and_is_released_as_it_began():
-    trained, data = Trainable(Factors(), own=OWN), raters()
+    trained, data = Trainable(Factors(), local_parameters=OWN), raters()
     trainer = ClientTrainer(local(), trained)
     first = trainer.delta(trained.initial, one_of(data, 3), 1)[0].clone()
     trainer.delta(trained.initial, one_of(data, 2), 2)
@@ -389,7 +389,7 @@ def test_the_own_part_begins_anew_with_every_client_and_is_released_as_it_began(
 
 @pytest.mark.parametrize("bound", [Flat(norm=0.3), PerLayer(norm=0.3, shares=None)])
 def test_deltas_by_rows_are_clipped_and_added_up_as_vectors_are(bound):
-    trained, data = Trainable(Factors(), own=OWN), raters()
+    trained, data = Trainable(Factors(), local_parameters=OWN), raters()
     deltas, _, _ = BatchedTrainer(local(), trained).deltas(trained.initial, data, list(range(6)))
     assert isinstance(deltas, PartDeltas)
     by_rows, plain = (ClippedSum(bound, 0.3, trained.layout) for _ in range(2))
@@ -402,7 +402,7 @@ def test_deltas_by_rows_are_clipped_and_added_up_as_vectors_are(bound):
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_the_bound_holds_for_deltas_by_rows_in_half_precision(dtype):
-    trained, data = Trainable(Factors().to(dtype), own=OWN), raters()
+    trained, data = Trainable(Factors().to(dtype), local_parameters=OWN), raters()
     for client in range(4):
         share = ClippedSum(Flat(norm=1e-3), 1e-3, trained.layout)
         deltas = BatchedTrainer(local(), trained).deltas(trained.initial, one_of(data, client), [client])[0]
@@ -414,7 +414,7 @@ def test_the_bound_holds_for_deltas_by_rows_in_half_precision(dtype):
 
 
 def test_a_client_that_is_not_finite_adds_nothing_and_leaves_the_others_alone():
-    trained, data = Trainable(Factors(), own=OWN), raters()
+    trained, data = Trainable(Factors(), local_parameters=OWN), raters()
     sums = []
     for bad in (False, True):
         labels = data.labels.copy()

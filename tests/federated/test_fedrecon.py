@@ -73,13 +73,16 @@ def test_people_who_never_took_part_are_served_by_what_others_taught():
 def test_serving_depends_on_a_persons_own_records_alone(at_once):
     plan, people = PLAN.replace(client={"at_once": at_once}), ratings(12, seed=2)
     whole = plan.personalise(Factors(), people)
-    assert whole.own["user"].shape == (12, FACTORS)
-    assert (whole.own["user"] - 0.1).abs().min() > 0
+    assert whole.local_parameters["user"].shape == (12, FACTORS)
+    assert (whole.local_parameters["user"] - 0.1).abs().min() > 0
     order = [3, 0, 11, 5]
-    assert torch.equal(plan.personalise(Factors(), people.subset(order)).own["user"], whole.own["user"][order])
+    assert torch.equal(
+        plan.personalise(Factors(), people.subset(order)).local_parameters["user"],
+        whole.local_parameters["user"][order],
+    )
     model = Factors()
     model.load_state_dict(whole.state(3), strict=False)
-    assert torch.equal(model.user, whole.own["user"][3])
+    assert torch.equal(model.user, whole.local_parameters["user"][3])
 
 
 class Forgetful(Factors):
@@ -102,10 +105,10 @@ class Counting(Factors):
 @pytest.mark.parametrize(("kind", "at_once"), one_in(2, [Forgetful, Counting], [1, 4]))
 def test_people_are_served_alike_by_models_that_draw_or_remember(kind, at_once, monkeypatch):
     plan, people = PLAN.replace(client={"at_once": at_once}), ratings(12, seed=2)
-    whole = plan.personalise(kind(), people).own["user"]
+    whole = plan.personalise(kind(), people).local_parameters["user"]
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     for order in ([3, 0, 11, 5], [7], list(range(11, -1, -1))):
-        found = plan.personalise(kind(), people.subset(order)).own["user"]
+        found = plan.personalise(kind(), people.subset(order)).local_parameters["user"]
         torch.testing.assert_close(found, whole[order], atol=1e-5, rtol=1e-5)
     rows = [plan.default_task().measure(kind(), people, curve=False, device="cpu") for _ in range(3)]
     assert rows[0] == rows[1] == rows[2]
@@ -144,8 +147,8 @@ def test_fine_tuning_is_a_phase_that_moves_everything():
     tuned = Personalised(
         inner=Values(),
         client=dataclasses.replace(PLAN.client, local=rule),
-        own="",
-        phases=(Phase(records="support", own=None, shared=0.3, batch_size=None),),
+        local_parameters="",
+        phases=(Phase(records="support", local=None, shared=0.3, batch_size=None),),
     )
     for user in range(5):
         inputs, labels = (torch.tensor(each) for each in people.examples(user))
@@ -297,6 +300,6 @@ def test_a_user_with_one_record_takes_part_and_moves_nothing():
 
 
 def test_a_fresh_head_of_fedemb_and_an_own_part_are_one_engine():
-    assert FedEmb(client={"head": {"steps_alone": 2}}).client.phases[0].own is not None
+    assert FedEmb(client={"head": {"steps_alone": 2}}).client.phases[0].local is not None
     assert FedEmb(client={"head": {"steps_alone": 2}}).client.phases[0].shared is None
     assert PLAN.client.phases[0].shared is None

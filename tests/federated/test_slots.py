@@ -103,7 +103,10 @@ def different(work: ClientTraining, build: Callable[[], nn.Module], data: Client
         torch.manual_seed(0)
         model = build()
     fresh = partial(BatchedTrainer, work)
-    trainer, places = fresh(Trainable(model, own=own)), Places(MOST, fresh(Trainable(model, own=own)))
+    trainer, places = (
+        fresh(Trainable(model, local_parameters=own)),
+        Places(MOST, fresh(Trainable(model, local_parameters=own))),
+    )
     everybody = np.arange(COUNT)
     expected = dict(deltas(trainer, places, data, everybody))
     assert sorted(expected) == everybody.tolist()
@@ -307,11 +310,11 @@ def test_a_width_holds_the_batches_of_its_clients_and_little_more(batch_size):
 @pytest.mark.parametrize(
     ("phase", "rule"),
     [
-        (Phase(own=1.0, shared=1.0, batch_size=4, epochs=3), None),
-        (Phase(own=1.0, shared=1.0, batch_size=4, epochs=3, most=10), None),
-        (Phase(own=None, shared=1.0, batch_size=4, epochs=3, passed_over=8, most=20), None),
-        (Phase(records="support", own=1.0, shared=None, batch_size=2, epochs=None, most=6), Reconstruction(steps=3)),
-        (Phase(records="query", own=None, shared=1.0, batch_size=2), Reconstruction(steps=3)),
+        (Phase(local=1.0, shared=1.0, batch_size=4, epochs=3), None),
+        (Phase(local=1.0, shared=1.0, batch_size=4, epochs=3, most=10), None),
+        (Phase(local=None, shared=1.0, batch_size=4, epochs=3, passed_over=8, most=20), None),
+        (Phase(records="support", local=1.0, shared=None, batch_size=2, epochs=None, most=6), Reconstruction(steps=3)),
+        (Phase(records="query", local=None, shared=1.0, batch_size=2), Reconstruction(steps=3)),
     ],
 )
 def test_counts_are_those_of_the_orders(phase, rule):

@@ -157,8 +157,8 @@ def test_a_word_that_nobody_can_vote_over_the_threshold_is_told_before_anything_
     rule = PrivateVocabulary(noise_multiplier=4.0, words_per_user=16, threshold_delta=1e-7)
     most = math.ceil(rule.users_needed)
     assert rule.threshold == pytest.approx(rule.users_needed * rule.weight)
-    assert rule.outlook(most + 1) == ""
-    assert f"and there are {most - 1:,}" in rule.outlook(most - 1)
+    assert rule.warning(most + 1) == ""
+    assert f"and there are {most - 1:,}" in rule.warning(most - 1)
 
 
 # A small run that counts its vocabulary first: main([OUT, …]).
@@ -256,7 +256,7 @@ def main(arguments: list[str]) -> int:
             test=parts.test,
             out=options.out,
             resume=options.resume,
-            options=RunOptions(opening=rule.opening(texts), checkpoint_every=2, callbacks=callbacks),
+            options=RunOptions(initial_release=rule.initial_release(texts), checkpoint_every=2, callbacks=callbacks),
         )
     )
 
@@ -295,7 +295,12 @@ def fit(texts: data.UncountedTexts, rule: PrivateVocabulary = RULE, *, test=None
     parts = data.split_users(texts.blank, test=0.2 if test is None else test)
     plan = vocabulary_plan(**changes)
     return fit_plan(
-        plan, model, parts.train, test=parts.test, options=RunOptions(opening=rule.opening(texts)), **options
+        plan,
+        model,
+        parts.train,
+        test=parts.test,
+        options=RunOptions(initial_release=rule.initial_release(texts)),
+        **options,
     )
 
 
@@ -309,7 +314,7 @@ def test_one_ledger_and_one_statement_cover_the_count_and_the_rounds(texts, tmp_
     rows = entries(tmp_path / "run")
     assert [row["phase"] for row in rows] == ["vocabulary", *["rounds"] * 6]
     population = len(data.split_users(texts.blank, test=0.2).train)
-    rounds, count = vocabulary_plan().private_sum(population).event(6), RULE.decided(DELTA).event("add_remove")
+    rounds, count = vocabulary_plan().private_sum(population).event(6), RULE.resolved(DELTA).event("add_remove")
     assert acc.compose({acc.event_from_json(row["event"]): 1 for row in rows[:1]}) == count
     together = acc.guarantee(count + rounds).epsilon(DELTA)
     assert result.statement.epsilon == pytest.approx(together, rel=1e-9)
@@ -360,7 +365,9 @@ def test_a_calibrated_plan_meets_the_budget_with_the_count_in_it(texts):
     alone = vocabulary_plan(**UNDECIDED).calibrate(epsilon=8, delta=DELTA, population=population)
     assert plan.noise.noise_multiplier > alone.noise.noise_multiplier
     parts = data.split_users(texts.blank, test=0.2)
-    statement = plan.fit(with_frozen, parts.train, options=RunOptions(opening=rule.opening(texts))).statement
+    statement = plan.fit(
+        with_frozen, parts.train, options=RunOptions(initial_release=rule.initial_release(texts))
+    ).statement
     assert 7.99 < statement.epsilon <= 8
 
 
@@ -373,13 +380,13 @@ def test_adaptive_clipping_does_not_go_beyond_the_budget_either():
 
 
 def test_a_budget_that_the_count_alone_uses_up_is_refused_in_words():
-    count = RULE.decided(DELTA).event("add_remove")
+    count = RULE.resolved(DELTA).event("add_remove")
     with pytest.raises(InputError, match=r"before the rounds costs epsilon 1\.\d+ .*, and epsilon 1 is for all"):
         vocabulary_plan(**UNDECIDED).calibrate(epsilon=1, delta=DELTA, population=100, before=count)
 
 
 def test_auto_noise_is_compared_with_the_count_in_the_budget():
-    count = RULE.decided(DELTA).event("zero_out")
+    count = RULE.resolved(DELTA).event("zero_out")
     plan = vocabulary_plan(**UNDECIDED, noise="auto", cohort="min_separation")
     settings = {"epsilon": 4, "delta": DELTA, "population": 100}
     with_it, alone = (plan.compare_noise(**settings, before=before) for before in (count, None))
@@ -404,7 +411,7 @@ def test_any_rounds_follow_and_are_added_up(texts, tmp_path: Path, changes: dict
     plan, population = vocabulary_plan(**changes), len(data.split_users(texts.blank, test=0.2).train)
     rounds = plan.for_population(population).private_sum(population)
     adjacency = rounds.sampler.adjacency
-    both = RULE.decided(DELTA).event(adjacency) + rounds.event(6)
+    both = RULE.resolved(DELTA).event(adjacency) + rounds.event(6)
     assert result.statement.adjacency == adjacency
     assert result.statement.epsilon == pytest.approx(acc.guarantee(both, adjacency).epsilon(DELTA), rel=1e-9)
     assert result.statement.alternatives == ()
@@ -425,7 +432,7 @@ def of_size(size: int, users: data.UserDataset):
 
 def budget(factor: float, **settings) -> Budget:
     """So much more than the count costs."""
-    count = acc.guarantee(RULE.decided(DELTA).event("add_remove")).epsilon(DELTA)
+    count = acc.guarantee(RULE.resolved(DELTA).event("add_remove")).epsilon(DELTA)
     return Budget(epsilon=factor * count, delta=DELTA, **settings)
 
 
@@ -459,7 +466,11 @@ def test_data_to_measure_on_that_are_of_no_use_are_refused_before_anything_is_sp
     nobody = texts.blank.subset([])
     with pytest.raises(InputError, match="no tokens to measure on"):
         vocabulary_plan().fit(
-            with_frozen, texts.blank, test=nobody, out=tmp_path / "run", options=RunOptions(opening=RULE.opening(texts))
+            with_frozen,
+            texts.blank,
+            test=nobody,
+            out=tmp_path / "run",
+            options=RunOptions(initial_release=RULE.initial_release(texts)),
         )
     assert not (tmp_path / "run").exists()
 
@@ -473,13 +484,13 @@ def test_data_of_other_texts_are_refused_before_anything_is_spent(texts, file: P
                 with_frozen,
                 texts.blank,
                 out=tmp_path / "run",
-                options=RunOptions(opening=RULE.opening(texts)),
+                options=RunOptions(initial_release=RULE.initial_release(texts)),
                 **given,
             )
     with pytest.raises(InputError, match="seed of the plan"):
-        PrivateVocabulary(noise_multiplier=1.0, seed=1).opening(texts)
+        PrivateVocabulary(noise_multiplier=1.0, seed=1).initial_release(texts)
     with pytest.raises(InputError, match=r"read by data\.uncounted_texts"):
-        RULE.opening(stranger)
+        RULE.initial_release(stranger)
     assert not (tmp_path / "run").exists()
 
 
@@ -487,7 +498,10 @@ def test_tests_may_come_from_texts_of_their_own(texts, tmp_path: Path):
     (tmp_path / "other.jsonl").write_text('{"user": "x", "text": "the sea sings"}')
     other = data.uncounted_texts(tmp_path / "other.jsonl", length=LENGTH)
     result = vocabulary_plan().fit(
-        with_frozen, texts.blank, test=other.blank, options=RunOptions(opening=RULE.opening(texts, other))
+        with_frozen,
+        texts.blank,
+        test=other.blank,
+        options=RunOptions(initial_release=RULE.initial_release(texts, other)),
     )
     assert result.evaluation["trained"]["tokens"] == 4
 
@@ -496,7 +510,7 @@ def test_trying_it_out_tells_nothing_and_spends_nothing(texts, monkeypatch):
     monkeypatch.setattr("sfumato.runs.Run.spend", lambda *_, **__: pytest.fail("something was spent"))
     parts = data.split_users(texts.blank, test=0.2)
     tried = vocabulary_plan().try_out(
-        with_frozen, parts.train, test=parts.test, options=RunOptions(opening=RULE.opening(texts))
+        with_frozen, parts.train, test=parts.test, options=RunOptions(initial_release=RULE.initial_release(texts))
     )
     assert tried.users.num_classes == 7  # made up
     assert tried.users.examples(0)[0].max() == 6
@@ -522,7 +536,11 @@ def test_an_opening_of_users_is_refused_for_a_plan_of_examples(texts):
     examples = data.examples_from_arrays(inputs, np.arange(200) % 2, num_classes=2)
     plan = DPSGD(noise=1.0, epochs=1, cohort=20)
     with pytest.raises(InputError, match=r"must be views of texts\.blank"):
-        plan.fit(lambda data: torch.nn.Linear(3, 2), examples, options=RunOptions(opening=RULE.opening(texts)))
+        plan.fit(
+            lambda data: torch.nn.Linear(3, 2),
+            examples,
+            options=RunOptions(initial_release=RULE.initial_release(texts)),
+        )
 
 
 def test_a_run_goes_on_with_its_count_where_a_calibration_ends_in_other_digits_today(texts, tmp_path: Path):

@@ -136,7 +136,7 @@ def test_nothing_is_printed_after_ctrl_c(capsys: pytest.CaptureFixture[str]):
 
 
 class Asks:
-    asks_seen = True
+    monitors_training_users = True
 
 
 def people(count: int, value: float = 0.0) -> data.UserDataset:

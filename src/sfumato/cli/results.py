@@ -103,19 +103,19 @@ def evaluation_of(out: Path) -> dict[str, Any]:
 
 def measurements(task: Task, evaluation: dict[str, Any]) -> list[str | Table]:
     """What evaluation.json holds."""
-    from sfumato.training.monitoring import SEEN, not_finite
+    from sfumato.training.monitoring import MONITORED, not_finite
 
     models = [name for name in ("untrained", "trained") if name in evaluation]
     if not models:
         return ["no test data, so nothing was measured"]
     stages = [f"stage {number}" for number in range(1, len(evaluation)) if f"stage {number}" in evaluation]
     models[1:1] = stages[:-1]  # the model of the last one is the trained one
-    models += [SEEN] if SEEN in evaluation else []
+    models += [MONITORED] if MONITORED in evaluation else []
     names, keys, about = task.table(evaluation)
     rows = [[name, *(_cell(evaluation[name], key) for key in keys)] for name in models]
     lines: list[str | Table] = [Table(["model", *names], rows), f"\n{about}"]
-    if SEEN in evaluation:
-        count = evaluation[SEEN]["users"]
+    if MONITORED in evaluation:
+        count = evaluation[MONITORED]["users"]
         lines.append(f"seen: the trained model on {count:,} people who took part; no guarantee covers this row")
     unmeasured = not_finite(evaluation)
     return [*lines, *([unmeasured] if unmeasured else [])]

@@ -879,7 +879,7 @@ def refuse_uncountable(options: Any) -> None:
     if is_own(options.model.model):
         raise InputError(
             f"--model {options.model.model} has a vocabulary of its own size, and --vocabulary private decides it only "
-            "in the run; take lstm or transformer, or train from Python (RunOptions.opening)"
+            "in the run; take lstm or transformer, or train from Python (RunOptions.initial_release)"
         )
     if options.model.weights is not None:
         raise InputError(
@@ -913,7 +913,9 @@ def counted_vocabulary(options: Any, population: int) -> PrivateVocabulary | Non
         whole(vocabulary_words=data.vocabulary_words)
     given = {} if data.words_per_user is None else {"words_per_user": data.words_per_user}
     delta = plan.delta_for(population)
-    rule = PrivateVocabulary(noise_multiplier=data.vocabulary_noise, size=data.vocabulary_words, **given).decided(delta)
+    rule = PrivateVocabulary(noise_multiplier=data.vocabulary_noise, size=data.vocabulary_words, **given).resolved(
+        delta
+    )
     if rule.noise_multiplier is not None:
         return rule
     adjacency = plan.sampler(population).adjacency

@@ -58,7 +58,7 @@ from sfumato.mechanisms import Auto
 from sfumato.models.weights import refuse_missing
 from sfumato.runs import RunFolder
 from sfumato.statement import Statement, make_statement
-from sfumato.training import Callback, ModelBuilder, NoiseCost, Opening, Plan, Task
+from sfumato.training import Callback, InitialRelease, ModelBuilder, NoiseCost, Plan, Task
 from sfumato.training import RunOptions as FitOptions
 from sfumato.training.fit import facts_of
 
@@ -184,9 +184,9 @@ class Decided:
     plan: Plan
     vocabulary: PrivateVocabulary | None
 
-    def opening(self, parts: Any = None) -> Opening | None:
+    def initial_release(self, parts: Any = None) -> InitialRelease | None:
         """The first release of a run on these records; without them, to tell what it costs."""
-        return None if self.vocabulary is None else self.vocabulary.opening(*(parts.texts if parts else ()))
+        return None if self.vocabulary is None else self.vocabulary.initial_release(*(parts.texts if parts else ()))
 
 
 def decided(options: Any, population: int) -> Decided:
@@ -360,14 +360,14 @@ def train(options: Any) -> Answer:
     population = options.plan.public_population(parts.train)
     chosen = planned or decided(options, population)
     chosen = dataclasses.replace(chosen, plan=kind.fit(chosen.plan, parts.train, run.chosen))
-    plan, opening = chosen.plan, chosen.opening(parts)
+    plan, initial_release = chosen.plan, chosen.initial_release(parts)
     task = kind.task(options, plan) or plan.default_task()
     task.check(parts.train)  # before a model is built that would not fit them
 
     def build(data: Any) -> nn.Module:
         return kind.build(options, plan, data, plan.seed)
 
-    model = build(parts.train) if opening is None else build
+    model = build(parts.train) if initial_release is None else build
     if not already:
         plan.refuse_found(kind.takes(plan, parts.train))
     if run.evaluate_every and parts.validation is None:
@@ -382,7 +382,7 @@ def train(options: Any) -> Answer:
             options=FitOptions(
                 device=run.device,
                 task=task,
-                opening=opening,
+                initial_release=initial_release,
                 negatives=_negatives(parts),
                 prefix_cache=run.prefix_cache,
             ),
@@ -468,13 +468,13 @@ def _fit(
     from safetensors import SafetensorError  # late: without the extra, the message is to name torch
 
     run: RunOptions = options.run
-    plan, opening = chosen.plan, chosen.opening(parts)
+    plan, initial_release = chosen.plan, chosen.initial_release(parts)
     rounds = plan.private_sum(plan.public_population(parts.train)).rounds
     every = run.evaluate_every
     if every is None:
         every = max(1, rounds // 10) if parts.validation is not None else 0
     begins = Begins(out, plan.name, already=already, quiet=run.json)
-    if opening is not None or run.resume is not None:  # else there is no run before all checks are passed
+    if initial_release is not None or run.resume is not None:  # else there is no run before all checks are passed
         begins.tell()
     try:
         result = plan.fit(
@@ -492,7 +492,7 @@ def _fit(
                 about=_about(options, kind.about(options, plan, parts.train), chosen.vocabulary),
                 device=run.device,
                 task=task,
-                opening=opening,
+                initial_release=initial_release,
                 negatives=_negatives(parts),
                 callbacks=[begins, PublicLists(out, kind.lists(plan, parts.train)), *logs],
                 prefix_cache=run.prefix_cache,
@@ -523,7 +523,7 @@ def _fit(
             f"good with: sfumato close {out}"
         )
         return STOPPED
-    if opening is not None and leads() and not run.json:
+    if initial_release is not None and leads() and not run.json:
         words = len((out / VOCABULARY_FILE).read_text("utf-8").splitlines())
         say(f"vocabulary: {words:,} words, counted under noise, in {out / VOCABULARY_FILE}")
     return measured(result.statement, out, task, already=already)
@@ -563,7 +563,7 @@ def _negatives(parts: Any) -> UserDataset | None:
 
 
 def _dry_run(chosen: Decided, parts: Any, options: Any) -> Answer:
-    plan, opening = chosen.plan, chosen.opening(parts)
+    plan, initial_release = chosen.plan, chosen.initial_release(parts)
     population = plan.public_population(parts.train) if parts else options.plan.population
     plan.refuse_unready(population)
     plan = plan.for_population(population)
@@ -571,13 +571,15 @@ def _dry_run(chosen: Decided, parts: Any, options: Any) -> Answer:
     told += plan.default_task().assumptions(parts.train) if parts else []
     if parts and (negatives := _negatives(parts)) is not None:
         told = [*told, plan.with_negatives(negatives, parts.train).assumption()]
-    statement = _promise(plan, population, opening, told)
+    statement = _promise(plan, population, initial_release, told)
     tried = "model and data were tried out; " if parts else ""
-    first = {} if opening is None else opening.about()
+    first = {} if initial_release is None else initial_release.about()
     return dry_run(plan, statement, f"{tried}nothing was trained or written", **first)
 
 
-def _promise(plan: Plan, population: int, opening: Opening | None, data_assumptions: Sequence[Stated]) -> Statement:
+def _promise(
+    plan: Plan, population: int, initial_release: InitialRelease | None, data_assumptions: Sequence[Stated]
+) -> Statement:
     """The statement of the whole plan, before it runs."""
     private_sum = plan.private_sum(population)
     facts = facts_of(
@@ -586,12 +588,12 @@ def _promise(plan: Plan, population: int, opening: Opening | None, data_assumpti
         rounds=private_sum.rounds,
         population=population,
         delta=plan.delta_for(population),
-        opening=opening,
+        initial_release=initial_release,
         data_assumptions=data_assumptions,
     )
     event = private_sum.event(private_sum.rounds)
-    if opening is not None:
-        event = opening.event(facts.adjacency) + event
-        if told := opening.outlook(population):
+    if initial_release is not None:
+        event = initial_release.event(facts.adjacency) + event
+        if told := initial_release.warning(population):
             warnings.warn(told, stacklevel=2)
     return make_statement(event, facts, noise_source="os" if plan.seed is None else "seeded")

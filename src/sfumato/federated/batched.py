@@ -8,10 +8,10 @@ gets what. Memory is two copies of what is trained (and momentum) for each clien
 tables only the rows that it touches, and the examples of one step; what is of the same size in every step is kept,
 since fresh memory costs as much as the arithmetic.
 
-Who shares an operation and where each stands in it is told by `Places`, so that nobody decides how the numbers of
-another one round: a client's delta is the same to the last bit whoever else is there. A model that mixes the rows of
-a batch meets a client's padding, too, which follows from the client's own number of examples. And the model computes
-on a copy of the weights to start from: what it writes into them is seen, and never reaches those that are released.
+`Places` assigns clients to operations and to the slots in them. So no client decides how the numbers of another one
+round: a client's delta is the same to the last bit for any other clients in the operation. A model that mixes the rows
+of a batch meets a client's padding, too, which follows from the client's own number of examples. The model computes on
+a copy of the weights to start from: what it writes into them is detected, and never reaches those that are released.
 
 Large tables of which a client touches a few rows: copies, steps and deltas of those rows alone.
 
@@ -93,14 +93,14 @@ def row_tables_of(trained: Trainable) -> dict[int, int]:
     Raises:
         InputError: the model names a parameter that it does not have.
     """
-    told: dict[str, int] = getattr(trained.model, "row_tables", {})
+    tables: dict[str, int] = getattr(trained.model, "row_tables", {})
     known = dict(trained.model.named_parameters())
-    for name in told:
+    for name in tables:
         if name not in known:
             raise InputError(f"the model's row_tables name {name}, which is no parameter; it has {', '.join(known)}")
-    others = {column for name, column in told.items() if name not in trained.layout.names}
+    others = {column for name, column in tables.items() if name not in trained.layout.names}
     names = enumerate(trained.layout.names)
-    return {place: told[name] for place, name in names if name in told and told[name] not in others}
+    return {place: tables[name] for place, name in names if name in tables and tables[name] not in others}
 
 
 class RowCopies:
@@ -295,7 +295,7 @@ class BatchedTrainer:
     def __init__(self, local: Client, trained: Trainable) -> None:
         self.local = local
         self.trained = trained
-        trains = {id(p) for p in (*trained.parameters, *trained.own.values())}
+        trains = {id(p) for p in (*trained.parameters, *trained.local_parameters.values())}
         self._fixed = {n: p.detach() for n, p in trained.model.named_parameters() if id(p) not in trains}
         self._fixed.update({name: buffer.detach() for name, buffer in trained.model.named_buffers()})
         # What has momentum goes on moving when no batch names it.
@@ -319,32 +319,34 @@ class BatchedTrainer:
             work.run(phase)
         if not same_values(self.trained.vector, theta):
             raise InputError(
-                "the model writes into its weights while it computes, so a client's delta would change with the others "
-                "beside it; let forward leave them as they are, or use client.at_once=1"
+                "the model writes into its weights while it computes, so a client's delta would change with the "
+                "others in its batch; let forward leave them as they are, or use client.at_once=1"
             )
         return work.deltas(), work.losses(), work.examples
 
-    def own_parts(
+    def local_values(
         self, theta: Tensor, clients: ClientData, seeds: Sequence[int], phases: Sequence[Phase]
     ) -> list[Tensor]:
         """Each client's own part after some phases that leave the shared one, [clients, …] for each parameter."""
         count = len(clients)
-        filled = np.concatenate([np.arange(count), np.full(-count % _WIDTH, -1)])  # mostly the same in any company
+        filled = np.concatenate(
+            [np.arange(count), np.full(-count % _WIDTH, -1)]
+        )  # mostly the same for any number of clients
         work = self._work(theta, clients.of(filled), [*seeds, *[0] * (len(filled) - count)])
         for phase in phases:
             work.run(phase)
-        return [part[:count] for part in work.own]
+        return [part[:count] for part in work.local_values]
 
-    def outputs(self, theta: Tensor, own: Sequence[Tensor], inputs: Tensor) -> Tensor:
+    def outputs(self, theta: Tensor, local_values: Sequence[Tensor], inputs: Tensor) -> Tensor:
         """What the model gives each client for inputs [clients, n, …]."""
-        names = [*self.trained.own, *self.trained.layout.names]
+        names = [*self.trained.local_parameters, *self.trained.layout.names]
 
-        def one(own: Sequence[Tensor], inputs: Tensor) -> Tensor:
-            values = dict(zip(names, (*own, *self.trained.views(theta)), strict=True))
+        def one(local: Sequence[Tensor], inputs: Tensor) -> Tensor:
+            values = dict(zip(names, (*local, *self.trained.views(theta)), strict=True))
             return functional_call(self.trained.model, {**self._fixed, **values}, (inputs,))
 
         with torch.no_grad():
-            return vmap(one)(list(own), inputs)
+            return vmap(one)(list(local_values), inputs)
 
     def _work(self, theta: Tensor, clients: ClientData, seeds: Sequence[int]) -> "_Work":
         self.trained.load(theta)
@@ -365,9 +367,9 @@ class _Work:
         self._stack: Tensor | None = None
         self._dense: list[Tensor] = []
         self._copies: dict[int, RowCopies] = {}
-        self.own = [
+        self.local_values = [
             value.detach().expand(len(clients), *value.shape).clone()
-            for value in (self._trained.kept(name) for name in self._trained.own)
+            for value in (self._trained.initial_value(name) for name in self._trained.local_parameters)
         ]
         self._loss_sum = torch.zeros(len(clients), device=theta.device)
         self._steps_taken = np.zeros(len(clients), np.int64)
@@ -386,14 +388,14 @@ class _Work:
         momenta: list[Tensor] | None = None
         for step in range(len(steps)):
             inputs, labels, weights = (x.to(self._theta.device) for x in steps.batch(step))
-            if self._local.head_kind == "own" and len(self.own) == len(self._trained.own):
-                self.own.append(self._heads(inputs[:1, 0], steps))
+            if self._local.head_kind == "own" and len(self.local_values) == len(self._trained.local_parameters):
+                self.local_values.append(self._heads(inputs[:1, 0], steps))
             slots = {place: copies.slots(steps, step) for place, copies in self._copies.items()}
             rows = [self._copies[place].take(slots[place]) for place in slots]
             try:
-                with _one_by_one_told():
+                with _report_sequential():
                     gradients, loss = gradients_of(
-                        self.own,
+                        self.local_values,
                         self._views if self._stack is None else self._dense,
                         rows,
                         self._renumbered(inputs),
@@ -462,7 +464,7 @@ class _Work:
     def _gradients(self, phase: Phase) -> Callable[..., Any]:
         """The gradients of what the phase trains, and the loss, for all clients."""
         wanted = []
-        if phase.own is not None and (self._trained.own or self._local.head_kind == "own"):
+        if phase.local is not None and (self._trained.local_parameters or self._local.head_kind == "own"):
             wanted.append(_OWN)
         if phase.shared is not None:
             wanted += [_SHARED, _ROWS]
@@ -475,7 +477,7 @@ class _Work:
 
     def _loss(
         self,
-        own: list[Tensor],
+        local: list[Tensor],
         shared: list[Tensor],
         rows: list[Tensor],
         inputs: Tensor,
@@ -486,9 +488,9 @@ class _Work:
         """Of one client's batch."""
         head = None
         if self._local.head_kind != "none":
-            source = shared if self._local.head_kind == "shared" else own
+            source = shared if self._local.head_kind == "shared" else local
             head = source[-1]
-        values = dict(zip(self._trained.own, own, strict=False))  # a head is behind them
+        values = dict(zip(self._trained.local_parameters, local, strict=False))  # a head comes after them
         names = [name for place, name in enumerate(self._names) if place not in self._copies]
         values |= dict(zip(names, shared, strict=True))
         values |= {self._names[place]: part for place, part in zip(self._copies, rows, strict=True)}
@@ -510,7 +512,7 @@ class _Work:
         found = list(gradients)
         moved: list[tuple[Tensor, Tensor, float]] = []
         if len(found) != 2:  # the own part comes first
-            moved += [(part, g, phase.own or 0.0) for part, g in zip(self.own, found.pop(0), strict=True)]
+            moved += [(part, g, phase.local or 0.0) for part, g in zip(self.local_values, found.pop(0), strict=True)]
         rows: list[Tensor] = []
         if found:
             dense, rows = found
@@ -546,7 +548,7 @@ class _Work:
         # Row by row: they are of several clients, and a model that mixes the rows of a batch would mix these. And in
         # the batches of the steps: how these round follows from what is a client's own.
         each, means = vmap(embedding, randomness="error"), Means(heads)
-        with _one_by_one_told(), torch.no_grad():
+        with _report_sequential(), torch.no_grad():
             for step in range(len(steps)):
                 if not (first := steps.first(step)).any():
                     continue
@@ -557,8 +559,8 @@ class _Work:
 
 
 @contextmanager
-def _one_by_one_told() -> Iterator[None]:
-    """Say in one line that a model has to train one client after the other."""
+def _report_sequential() -> Iterator[None]:
+    """Report in one line that a model has to train one client after the other."""
     try:
         yield
     except RuntimeError as error:

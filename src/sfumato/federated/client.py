@@ -15,7 +15,7 @@ records, and is bounded as such.
 [0, 1, 1, 2]
 
 The batches of several clients in a phase are padded to one size. To what size a client's batches are padded follows
-from its own number of examples, where clients of one `width` alone share an operation: so padding tells no client who
+from its own number of examples, where clients of one `width` alone share an operation: so padding shows no client who
 else is there, whatever a model makes of it.
 
 Few widths let many clients share an operation.
@@ -60,7 +60,7 @@ class Phase:
 
     Attributes:
         records: which of a client's records: all of them, its support or the rest.
-        own: learning rate of the client's own part; None leaves it.
+        local: learning rate of the client's local part; None leaves it.
         shared: learning rate of the shared part; None leaves it.
         batch_size: examples a step; None takes all at once.
         epochs: passes over these records; None passes over them until `most` examples are processed.
@@ -69,7 +69,7 @@ class Phase:
     """
 
     records: Records = "all"
-    own: float | None
+    local: float | None
     shared: float | None
     batch_size: int | None
     epochs: int | None = 1
@@ -123,7 +123,7 @@ class Reconstruction:
         """How a client fits its own part to its support while the rest stays."""
         return Phase(
             records="support",
-            own=self.learning_rate,
+            local=self.learning_rate,
             shared=None,
             batch_size=self.batch_size,
             epochs=self.epochs,
@@ -215,7 +215,7 @@ class Client:
     @property
     def phases(self) -> tuple[Phase, ...]:
         """What a client does, one after the other."""
-        return (Phase(own=1.0, shared=1.0, batch_size=None, most=self.max_examples),)
+        return (Phase(local=1.0, shared=1.0, batch_size=None, most=self.max_examples),)
 
     def brief(self) -> Self:
         """A few steps of all that it does, to try a model with."""
@@ -270,7 +270,7 @@ class ClientTraining(Client):
     def phases(self) -> tuple[Phase, ...]:
         """What a client does, one after the other."""
         every = Phase(
-            own=self.learning_rate * self.head_lr_scale,
+            local=self.learning_rate * self.head_lr_scale,
             shared=self.learning_rate,
             batch_size=self.batch_size,
             epochs=self.epochs,
@@ -278,9 +278,9 @@ class ClientTraining(Client):
         )
         rule = self.reconstruction
         if rule is not None and rule.joint:
-            return (replace(every, own=rule.learning_rate),)
+            return (replace(every, local=rule.learning_rate),)
         if rule is not None:
-            update = replace(every, records="query", own=None)
+            update = replace(every, records="query", local=None)
             return (rule.phase, update) if rule.steps else (update,)
         alone = self.head.steps_alone if isinstance(self.head, LocalHead) else 0
         if not alone:
@@ -289,7 +289,7 @@ class ClientTraining(Client):
             return (replace(every, shared=None),)
         first = alone * self.batch_size
         most = first if self.max_examples is None else min(first, self.max_examples)
-        return (replace(every, shared=None, most=most), replace(every, own=None, passed_over=first))
+        return (replace(every, shared=None, most=most), replace(every, local=None, passed_over=first))
 
     def brief(self) -> Self:
         """A few steps of all that it does, to try a model with."""
@@ -327,7 +327,7 @@ class PartlyLocalTraining(ClientTraining):
 # client's seed, the epoch and its number, so that any number of clients is put in order at once.
 
 
-_DIVIDED = 1 << 32  # tells the draw that divides a client's records from those of the epochs' orders
+_DIVIDED = 1 << 32  # distinguishes the draw that divides a client's records from those of the epochs' orders
 
 
 def orders_of_examples(
@@ -482,7 +482,7 @@ def head_generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed ^ 0x5DEECE66D)
 
 
-_FEW = 64  # up to so many examples or classes, few widths; beyond, padding would cost more than company saves
+_FEW = 64  # up to so many examples or classes, few widths; beyond, padding would cost more than batching saves
 _FINE = 4  # widths between one power of two and the next, beyond
 
 
@@ -623,10 +623,10 @@ class ClientTrainer:
         from sfumato.guard.trial import seed_dropout
 
         seed_dropout(seed, theta.device)
-        # Statistics of public inputs are those of theta through all steps, as in a batch: `load` tells of new weights,
+        # Statistics of public inputs are those of theta through all steps, as in a batch: `load` marks weights as new,
         # a fused step does not.
         self.trained.load(theta)
-        self.trained.renew_own()
+        self.trained.reset_local_parameters()
         head: nn.Parameter | None = self.trained.parameters[-1] if self.local.head_kind == "shared" else None
         losses, examples = [], 0
         for phase in phases:
@@ -635,11 +635,11 @@ class ClientTrainer:
             optimizer: torch.optim.Optimizer | None = None
             for inputs, labels in _batches(client, order, phase):
                 inputs, labels = inputs.to(theta.device), labels.to(theta.device)
-                with torch.set_grad_enabled(phase.shared is not None or bool(self.trained.own)):
+                with torch.set_grad_enabled(phase.shared is not None or bool(self.trained.local_parameters)):
                     outputs = self.trained.model(inputs)
                 if head is None and self.local.head_kind == "own":
                     fresh = glorot_head(int(client.classes[0]), outputs.shape[1], head_generator(seed))
-                    head = torch.nn.Parameter(self._begun(fresh.to(theta.device), client, order))
+                    head = torch.nn.Parameter(self._initial_head(fresh.to(theta.device), client, order))
                 if optimizer is None:
                     optimizer = self._optimizer(phase, head, theta.device)
                 loss = self.local.loss.mean(outputs, head, labels)  # pyright: ignore[reportArgumentType]
@@ -649,7 +649,7 @@ class ClientTrainer:
                 losses.append(loss.detach())
         return losses, examples
 
-    def _begun(self, head: Tensor, client: ClientData, order: np.ndarray) -> Tensor:
+    def _initial_head(self, head: Tensor, client: ClientData, order: np.ndarray) -> Tensor:
         """A fresh head as it begins, before any step."""
         if self.local.head_start == "glorot":
             return head
@@ -663,15 +663,15 @@ class ClientTrainer:
 
     def _optimizer(self, phase: Phase, head: nn.Parameter | None, device: torch.device) -> torch.optim.Optimizer:
         """SGD on what the phase trains."""
-        own, groups = list(self.trained.own.values()), []
+        own, groups = list(self.trained.local_parameters.values()), []
         if phase.shared is not None:
             groups.append({"params": self._backbone, "lr": phase.shared})
             if self.local.head_kind == "shared":
                 groups.append({"params": [head], "lr": phase.shared * self.local.head_lr_scale})
-        if phase.own is not None and self.local.head_kind == "own":
+        if phase.local is not None and self.local.head_kind == "own":
             own = [*own, head]
-        if phase.own is not None and own:
-            groups.append({"params": own, "lr": phase.own})
+        if phase.local is not None and own:
+            groups.append({"params": own, "lr": phase.local})
         return torch.optim.SGD(groups, momentum=self.local.momentum, fused=device.type in ("cpu", "cuda"))
 
 

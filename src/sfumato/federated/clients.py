@@ -37,7 +37,7 @@ from sfumato.guard.trial import Tolerance
 from sfumato.sampling import Cohort
 
 _ROUND_OFF = 1e-4  # of the length of a delta
-_OTHER_KERNELS = 1e-2  # of it, one by one beside batched, in single precision
+_OTHER_KERNELS = 1e-2  # of it, one by one against batched, in single precision
 
 _OTHERS = (
     "with client.at_once > 1 a client's batches are padded, and clients share an operation; this model's delta for "
@@ -117,7 +117,7 @@ class Clients:
         self._trained(self._trainer(self._local), client, [0])
 
     def refuse_shared_batch(self) -> None:
-        """Refuse a model whose delta for a client changes with its padding or its company in one batched operation.
+        """Refuse a model whose delta for a client changes with its padding or the others in one batched operation.
 
         A model that draws random numbers never comes here: no operation of several clients takes it.
 
@@ -126,16 +126,16 @@ class Clients:
         """
         trainer = self._trainer(self._local)
         single, everybody = ClientTrainer(self._local, trainer.trained), list(range(len(self._clients)))
-        alike = self._alike(trainer, single, self._records)
-        if alike is None:
+        equal = self._padding_keeps(trainer, single, self._records)
+        if equal is None:
             raise Coupled(OTHER_ROWS)
         # Records at which training diverges enlarge round-off: others have to show that padding reaches nothing.
-        if not alike and not self._same_with_placeholders(trainer, single):
+        if not equal and not self._same_with_placeholders(trainer, single):
             raise Coupled(_OTHERS)
-        if not all(self._same_in_company(trainer, index) for index in everybody):
+        if not all(self._same_with_others(trainer, index) for index in everybody):
             raise Coupled(_OTHERS)
 
-    def _alike(
+    def _padding_keeps(
         self, trainer: Trainer, single: ClientTrainer, records: Callable[[list[int]], ClientData]
     ) -> bool | None:
         """Whether clients come to the same with padding and without; None if only tables of rows are to blame."""
@@ -150,7 +150,7 @@ class Clients:
             return None
         # other kernels round in another way; a model of half precision by so much that nothing shows
         eps = torch.finfo(trainer.trained.vector.dtype).eps / torch.finfo(torch.float32).eps
-        loose = _OTHER_KERNELS * max(1.0, eps)  # heads are in single precision beside a network in double
+        loose = _OTHER_KERNELS * max(1.0, eps)  # heads are in single precision, with a network in double
         return all(
             _close(found[index], alone[index], share)
             for found, share in ((one_by_one, loose), *((each, _ROUND_OFF) for each in together))
@@ -158,7 +158,7 @@ class Clients:
         )
 
     def _same_with_placeholders(self, trainer: Trainer, single: ClientTrainer) -> bool:
-        """The same with made-up values in the records' place; no if the model does not take them, or there are none."""
+        """The same with placeholders in the records' place; no if the model does not take them, or there are none."""
 
         def records(indices: list[int]) -> ClientData:
             clients = self._records(indices)
@@ -171,20 +171,20 @@ class Clients:
         if self._users.dtype.kind == "i":
             return False
         try:
-            return bool(self._alike(trainer, single, records))
-        except Exception:  # whatever the user's own forward raises where it is given what nobody has
+            return bool(self._padding_keeps(trainer, single, records))
+        except Exception:  # whatever the user's own forward raises where it is given placeholders
             return False
 
-    def _same_in_company(self, trainer: Trainer, index: int) -> bool:
-        """Whether a client's delta is the same, wherever others of its shape stand beside it and where nobody does."""
+    def _same_with_others(self, trainer: Trainer, index: int) -> bool:
+        """Whether a client's delta is the same, with others of its shape in the batch and without any."""
         one, place = self._records([index]), 1
         rows = np.concatenate([np.arange(len(one.labels))[::-1], np.arange(len(one.labels))] * 2)[: 3 * len(one.labels)]
         three = ClientData(
             one.inputs[rows], one.labels[rows], len(one.labels) * np.arange(4), np.repeat(one.classes, 3)
         )
         seeds = [7, index, 8]
-        nobody = np.where(np.arange(3) == place, place, -1)
-        return _equal(*(self._trained(trainer, each, seeds)[place] for each in (three, three.of(nobody))))
+        alone = np.where(np.arange(3) == place, place, -1)
+        return _equal(*(self._trained(trainer, each, seeds)[place] for each in (three, three.of(alone))))
 
     def _records(self, indices: list[int], clients: Sequence[np.ndarray] | None = None) -> ClientData:
         members = [(self._clients if clients is None else clients)[index] for index in indices]

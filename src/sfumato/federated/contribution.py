@@ -60,7 +60,7 @@ class LocalContribution(Contribution):
         clients_per_round: planned contributors.
         device: where to train.
         head_seed: of the initial shared head.
-        own: a regular expression of whole names of parameters that are each client's own; None for none.
+        local_parameters: a regular expression of whole names of parameters that are each client's own; None for none.
         negatives: public classes that join the head of every client; None for none.
         drawn_slots: a client's slot was drawn by its users and is no number of theirs in the data.
 
@@ -79,7 +79,7 @@ class LocalContribution(Contribution):
         clients_per_round: int,
         device: str,
         head_seed: int,
-        own: str | None = None,
+        local_parameters: str | None = None,
         negatives: PublicNegatives | None = None,
         drawn_slots: bool = False,
     ) -> None:
@@ -100,7 +100,7 @@ class LocalContribution(Contribution):
             dimension = _dimension(outputs)
         if local.head_kind == "shared":
             head = glorot_head(users.num_classes, dimension, torch.Generator().manual_seed(head_seed))
-        fresh = partial(Trainable, model, trainable, device=device, head=head, own=own)
+        fresh = partial(Trainable, model, trainable, device=device, head=head, local_parameters=local_parameters)
         self.trained = fresh()
         refuse_private_as_public(self.trained, rows_of(users))
         kind = ClientTrainer if clients_at_once == 1 else BatchedTrainer
@@ -138,7 +138,7 @@ class LocalContribution(Contribution):
         def records(part: Cohort) -> tuple[ClientData, list[int]]:
             clients = gather(self.users, part, global_classes=self.global_classes)
             if self.negatives is not None:
-                clients = self.negatives.beside(clients, part.slots, round, source)
+                clients = self.negatives.join(clients, part.slots, round, source)
             return clients, [source.seed64("local", round, slot) for slot in part.slots.tolist()]
 
         def alone(thread: int) -> None:
@@ -151,7 +151,7 @@ class LocalContribution(Contribution):
                 _forget(trainer.trained)
                 share.tally.add(loss=loss, examples=examples)
 
-        def together(clients: ClientData, seeds: list[int], operations: list[np.ndarray], thread: int) -> None:
+        def batched(clients: ClientData, seeds: list[int], operations: list[np.ndarray], thread: int) -> None:
             trainer, share = self._trainers[thread], shares[thread]
             assert isinstance(trainer, BatchedTrainer)
             for standing in operations[thread::count]:
@@ -177,7 +177,7 @@ class LocalContribution(Contribution):
                 clients, seeds = records(part)
                 draws = part.slots if self._drawn_slots else np.array(seeds)
                 found = self._run(lambda: list(places.operations(clients, draws)))  # noqa: B023
-                self._each(partial(together, clients, seeds, found))
+                self._each(partial(batched, clients, seeds, found))
         for share in shares[1:]:
             shares[0].merge(share)
         if len(cohort) > 2 and due(round, self.rounds, source, seldom=True):
@@ -210,7 +210,7 @@ class LocalContribution(Contribution):
         return self._tried.outcomes([_ONE])
 
     def settings(self) -> dict[str, Any]:
-        """What could not be tried stays said."""
+        """What could not be tried stays in the statement."""
         return {"untried": self.untried}
 
     def restore_settings(self, settings: dict[str, Any], tensors: dict[str, Tensor]) -> None:
@@ -230,7 +230,7 @@ class LocalContribution(Contribution):
 
     def _run(self, work: Callable[[], T]) -> T:
         """What is worked out in a thread that has operations to itself, or here, where several may share in one."""
-        here = len(self._trainers) == 1 and (self._places is None or self._places.at_home)
+        here = len(self._trainers) == 1 and (self._places is None or self._places.fixed_slots)
         return work() if here else self._pool.submit(work).result()
 
     def _sizes(self, cohort: Cohort) -> np.ndarray:
@@ -240,11 +240,11 @@ class LocalContribution(Contribution):
 
     def fingerprint(self) -> str:
         """Digest of the shapes of all parameters and buffers, and of the data."""
-        told = f"{self.trained.shapes()} {self.users.fingerprint()}"
-        return told if self.negatives is None else f"{told} {self.negatives.data.fingerprint()}"
+        shapes = f"{self.trained.shapes()} {self.users.fingerprint()}"
+        return shapes if self.negatives is None else f"{shapes} {self.negatives.data.fingerprint()}"
 
     def model_fingerprint(self) -> ModelFingerprint:
-        """Losses under a made-up head, or of made-up tokens."""
+        """Losses under a placeholder head, or of placeholder tokens."""
         like = to_tensor(np.zeros((ROWS, *self.users.input_shape), self.users.dtype))
         device = self.trained.initial.device
 
@@ -327,13 +327,13 @@ def _refuse_changing(trained: Trainable, users: UserDataset, device: str) -> Non
 
 def _refuse_idle(trained: Trainable, users: UserDataset, local: Client, device: str) -> None:
     """Own parameters that no record reaches could not be rebuilt."""
-    if not trained.own or not isinstance(local.loss, OutputLoss):
+    if not trained.local_parameters or not isinstance(local.loss, OutputLoss):
         return
     inputs, labels = users.examples(int(np.argmax(users.sizes > 0)))
     outputs = trained.model(to_tensor(inputs[:1]).to(device))
     loss = local.loss.mean(outputs, None, torch.from_numpy(labels[:1]).to(device))
-    found = torch.autograd.grad(loss, list(trained.own.values()), allow_unused=True)
-    for name, gradient in zip(trained.own, found, strict=True):
+    found = torch.autograd.grad(loss, list(trained.local_parameters.values()), allow_unused=True)
+    for name, gradient in zip(trained.local_parameters, found, strict=True):
         if gradient is None:
             raise InputError(
                 f"the local parameter {name} changes nothing of what the model gives, so no record can rebuild it; "

@@ -129,12 +129,12 @@ class FederatedPlan(Plan):
             clients_per_round=self.cohort.size,
             device=device,
             head_seed=head_seed,
-            own=self.own_parameters(model),
+            local_parameters=self.local_parameters(model),
             negatives=negatives,
             drawn_slots=self.cohort.users_per_client > 1,
         )
 
-    def own_parameters(self, model: nn.Module) -> str | None:
+    def local_parameters(self, model: nn.Module) -> str | None:
         """A regular expression of the parameters that never leave a client; None for none."""
         return None
 

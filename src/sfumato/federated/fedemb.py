@@ -3,7 +3,7 @@
 Each round, sampled users are thrown into K virtual clients. A virtual client trains the backbone with a fresh head
 for the classes that it holds, and only the backbone's delta is clipped, summed and noised; the head never leaves. The
 paper's neighbour is a whole virtual client (sensitivity C); the statement's ε is for one user (sensitivity 2C), next
-to the paper's. Public negatives give a client of one person with one class something to tell apart: then every
+to the paper's. Public negatives give a client of one person with one class other classes to distinguish: then every
 person is a client, and the sensitivity is C. The derivation is in docs/explanation/virtual-clients.md.
 
 The defaults are the authors' EMNIST run, but for the server's learning rate: theirs, 0.02, is the highest it is without

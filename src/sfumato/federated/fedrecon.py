@@ -7,7 +7,7 @@ part are served in the same way.
 
 Unit: a user. Sensitivity: C, one bounded vector each, whatever the own part is. The own part, the division of records
 and the number of local steps follow from the user's own records, the released model and the user's slot; they leave in
-nothing but that vector and cost nothing. Every user weighs the same: weights by number of examples would tell it.
+nothing but that vector and cost nothing. Every user weighs the same: weights by number of examples would reveal it.
 
 A head that each client draws afresh is the same with one phase: that is `FedEmb`, by the same engine.
 
@@ -78,11 +78,11 @@ class FedRecon(FederatedPlan):
                 f"an own part belongs to one user, got cohort.users_per_client={self.cohort.users_per_client}; use 1"
             )
 
-    def own_parameters(self, model: nn.Module) -> str:
+    def local_parameters(self, model: nn.Module) -> str:
         """Those that never leave a user."""
-        from sfumato.federated.tasks import own_parameters
+        from sfumato.federated.tasks import local_parameters_of
 
-        return own_parameters(model, self.client.local.parameters)
+        return local_parameters_of(model, self.client.local.parameters)
 
     def default_task(self) -> Personalised:
         """The measure of the loss, with an own part for each of the people that it is measured on.
@@ -102,7 +102,7 @@ class FedRecon(FederatedPlan):
             inner=inner,
             client=self.client,
             trainable=self.trainable,
-            own=self.client.local.parameters,
+            local_parameters=self.client.local.parameters,
             at_once=self.client.at_once,
         )
 
@@ -125,8 +125,8 @@ class FedRecon(FederatedPlan):
         Raises:
             InputError: the records are not those of the model, or it has no own part.
         """
-        own = self.serving(model, users, device=device).own_parts(users, self.serving_phases)
-        return Personal(own=own, users=users, model=model)
+        values = self.serving(model, users, device=device).local_values(users, self.serving_phases)
+        return Personal(local_parameters=values, users=users, model=model)
 
     def serving(self, model: nn.Module, users: UserDataset, *, device: str = "cpu") -> Serving:
         """The model as these people are served by it; arguments and errors as for `personalise`."""
@@ -137,7 +137,7 @@ class FedRecon(FederatedPlan):
             model,
             self.client,
             trainable=self.trainable,
-            own=self.own_parameters(model),
+            local_parameters=self.local_parameters(model),
             at_once=self.client.at_once,
             device=device,
         )
@@ -154,15 +154,15 @@ class Personal:
     """People's own parts.
 
     Attributes:
-        own: [users, …] by the parameter's name; private to each of them.
+        local_parameters: [users, …] by the parameter's name; private to each of them.
         users: the records that it was rebuilt from.
         model: as it was released.
     """
 
-    own: dict[str, Tensor]
+    local_parameters: dict[str, Tensor]
     users: UserDataset
     model: nn.Module
 
     def state(self, user: int) -> dict[str, Any]:
         """One user's own part by the parameter's name, for `load_state_dict(…, strict=False)`."""
-        return {name: values[user] for name, values in self.own.items()}
+        return {name: values[user] for name, values in self.local_parameters.items()}

@@ -12,7 +12,7 @@ et al. 2022, section 3); `cosine`, `cosface` and `arcface` normalise both and sc
 
 A client's loss by its name: that of a head on embeddings, or that of a model which gives its outputs itself.
 
-Where the model gives its outputs there is no head beside it. A model of sequences tells the next token at every place:
+Where the model gives its outputs there is no head. A model of sequences predicts the next token at every place:
 a batch's loss is the mean over its tokens, and padding is no token. A model of values, as of ratings, gives one number
 an example, and a classifier the logits of all classes.
 
@@ -241,7 +241,7 @@ class OutputLoss(ABC):
         """The shape of what the model gives for one example of this shape, what it is, and how to build such a one."""
 
     def labels_like(self, inputs: Tensor) -> Tensor:
-        """Labels that go with made-up inputs [n, …], to compute a loss of nobody."""
+        """Labels for placeholder inputs [n, …], to compute a loss without any record."""
         import torch
 
         return torch.zeros(len(inputs), dtype=torch.int64)

@@ -1,13 +1,13 @@
 """Public negatives: classes of a public data set that join every client's head for a round.
 
-A client of one person with one class has nothing to tell apart. With some public classes beside it there is, so every
+A client of one person with one class has nothing to distinguish. Some public classes give it that, so every
 person can be a client and moves the sum by one clip norm instead of two. Which classes and examples a client gets is
-drawn from a stream of its own slot and the round: nobody's coming or going changes what another client gets, and a
+drawn from a stream of its own slot and the round: no user who comes or goes changes what another client gets, and a
 round that is repeated draws the same. The examples join the client's own before anything else is done with them: they
 are shuffled, repeated and batched with them, and the cap on processed examples counts both.
 
 From each drawn class a client takes as many examples as it holds of a class of its own (the mean, rounded up; all that
-there are if there are fewer), so that its classes weigh alike. A client without examples takes none.
+there are if there are fewer), so that its classes have equal weight. A client without examples takes none.
 
 The derivation is in docs/explanation/virtual-clients.md.
 """
@@ -46,8 +46,8 @@ class PublicNegatives:
                 f"negatives must be a data set of sfumato with a class for each example, got {type(data).__name__}; "
                 "make one with sfumato.data.from_arrays"
             )
-        data.refuse_values("be told apart as classes")
-        data.refuse_attributes("be told apart as classes")
+        data.refuse_values("be distinguished as classes")
+        data.refuse_attributes("be distinguished as classes")
         if data.of_sequences:
             raise InputError("the negatives are sequences of tokens, not examples of classes; give such examples")
         self.data, self.per_client = data, per_client
@@ -86,13 +86,13 @@ class PublicNegatives:
         refuse_private_rows(rows_of(self.data), rows_of(users), of="negatives")
 
     def through(self, layers: Callable[[UserDataset], UserDataset]) -> "PublicNegatives":
-        """The same draws of the same examples, behind the frozen first layers of a model."""
-        behind = copy.copy(self)
-        behind.data = layers(self.data)
-        return behind
+        """The same draws of the same examples, after the frozen first layers of a model."""
+        mapped = copy.copy(self)
+        mapped.data = layers(self.data)
+        return mapped
 
     def assumption(self) -> Assumption:
-        """What a guarantee beside them rests on."""
+        """What a guarantee with them rests on."""
         counts = {"examples": len(self._user), "classes": self.classes, "per_client": self.per_client}
         return Assumption("negatives_public", {**counts, "digest": self.fingerprint()})
 
@@ -100,8 +100,8 @@ class PublicNegatives:
         """Digest of the public examples, as they were given."""
         return self._digest
 
-    def beside(self, clients: ClientData, slots: np.ndarray, round: int, source: RandomSource) -> ClientData:
-        """The clients with their negatives behind their own examples, as classes behind their own.
+    def join(self, clients: ClientData, slots: np.ndarray, round: int, source: RandomSource) -> ClientData:
+        """The clients with their negatives after their own examples, as classes after their own.
 
         Args:
             clients: their own examples.
@@ -129,14 +129,14 @@ class PublicNegatives:
         inputs[public], labels[public] = self._inputs(rows), numbers
         return ClientData(inputs, labels, offsets, clients.classes + self.per_client * (more > 0))
 
-    def _drawn(self, own: np.ndarray, stream: Stream) -> tuple[np.ndarray, np.ndarray]:
+    def _drawn(self, labels: np.ndarray, stream: Stream) -> tuple[np.ndarray, np.ndarray]:
         """Which public examples one client gets, and the number of each one's class among those drawn.
 
         The classes come first from the stream, so they are the same whatever the client holds.
         """
-        if not len(own):
+        if not len(labels):
             return np.empty(0, np.int64), np.empty(0, np.int64)
-        each = -(-len(own) // len(np.unique(own)))
+        each = -(-len(labels) // len(np.unique(labels)))
         chosen = subset(self.per_client, self.classes, stream)
         first, sizes = self._ends[chosen], self._ends[chosen + 1] - self._ends[chosen]
         number = np.repeat(np.arange(len(chosen)), sizes)

@@ -1,11 +1,11 @@
 """People are served: their own part is rebuilt from records of theirs, and the model answers with it.
 
 Whether somebody took part in the training makes no difference: nothing was kept of anybody. What is rebuilt is a
-function of a person's own records and of the released model, so serving costs nobody else anything; the own part and
+function of a person's own records and of the released model, so serving costs no one else anything; the own part and
 what the model answers with it are that person's, and no release.
 
 A model that draws random numbers (dropout) rebuilds one person after the other, each with draws that follow from the
-name; in company they would follow from who stands beside.
+name; in one batch they would follow from who else is in it.
 """
 
 import hashlib
@@ -72,7 +72,7 @@ class Serving:
         model: with the shared parameters as they were released, and the own ones as everybody begins.
         local: how an own part is rebuilt.
         trainable: which parameters were trained; see `sfumato.models.trainable_parameters`.
-        own: a regular expression of those that are each person's own; None for none.
+        local_parameters: a regular expression of those that are each person's own; None for none.
         at_once: people in one batched operation; 1 takes one after the other.
         device: where to compute.
 
@@ -81,22 +81,31 @@ class Serving:
     """
 
     def __init__(
-        self, model: nn.Module, local: Client, *, trainable: str, own: str | None, at_once: int, device: str
+        self,
+        model: nn.Module,
+        local: Client,
+        *,
+        trainable: str,
+        local_parameters: str | None,
+        at_once: int,
+        device: str,
     ) -> None:
         self._at_once, self._device = at_once, device
         threads = min(torch.get_num_threads(), _MOST_THREADS) if device == "cpu" else 1
         self._servers: SimpleQueue[_Server] = SimpleQueue()
         for _ in range(threads):
-            self._servers.put(_Server(Trainable(model, trainable, device=device, own=own), local))
+            self._servers.put(
+                _Server(Trainable(model, trainable, device=device, local_parameters=local_parameters), local)
+            )
         self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
         self._ahead = 2 * threads
 
-    def own_parts(self, data: UserDataset, phases: Sequence[Phase]) -> dict[str, Tensor]:
+    def local_values(self, data: UserDataset, phases: Sequence[Phase]) -> dict[str, Tensor]:
         """The own part of everybody, [users, …] by the parameter's name."""
         found: dict[str, Tensor] = {}
 
         def work(server: _Server, users: np.ndarray, alone: bool) -> tuple[np.ndarray, dict[str, Tensor]]:
-            return users, server.own_parts(data, users, phases, alone=alone)
+            return users, server.local_values(data, users, phases, alone=alone)
 
         for users, parts in self._in_order(data, work):
             for name, part in parts.items():
@@ -175,21 +184,21 @@ class _Server:
         self._single, self._batched = ClientTrainer(local, trained), BatchedTrainer(local, trained)
 
     def forget(self) -> None:
-        """Whoever is next meets the model as it was."""
+        """The next user of the model meets it as it was."""
         self._trained.put_back()
         self._trained.forget()
 
-    def own_parts(
+    def local_values(
         self, data: UserDataset, users: np.ndarray, phases: Sequence[Phase], *, alone: bool
     ) -> dict[str, Tensor]:
         """Of these people, by the parameter's name; who is alone needs no batch."""
         theta, seeds, clients = self._trained.initial, _seeds(data, users), _records(data, users)
         if not alone:
-            parts = self._batched.own_parts(theta, clients, seeds.tolist(), phases)
+            parts = self._batched.local_values(theta, clients, seeds.tolist(), phases)
         else:
             self._single.train(theta, clients, int(seeds[0]), phases)
-            parts = [part.detach().clone()[None] for part in self._trained.own.values()]
-        return {name: part.detach().cpu() for name, part in zip(self._trained.own, parts, strict=True)}
+            parts = [part.detach().clone()[None] for part in self._trained.local_parameters.values()]
+        return {name: part.detach().cpu() for name, part in zip(self._trained.local_parameters, parts, strict=True)}
 
     def answers(
         self, data: UserDataset, users: np.ndarray, phases: Sequence[Phase], asked: Phase, *, alone: bool
@@ -223,7 +232,7 @@ class _Server:
         if alone:
             self._single.train(theta, clients, int(seeds[0]), phases)
             return work(Served(users, seeds, clients, lambda inputs: self._asked(inputs[0].to(theta.device))[None]))
-        own = self._batched.own_parts(theta, clients, seeds.tolist(), phases)
+        own = self._batched.local_values(theta, clients, seeds.tolist(), phases)
 
         def ask(inputs: Tensor) -> Tensor:
             self._trained.model.eval()
@@ -248,7 +257,7 @@ def _records(data: UserDataset, users: np.ndarray) -> ClientData:
 
 
 def _seeds(data: UserDataset, users: np.ndarray) -> np.ndarray:
-    """A person's seed follows from the name, so the answer is the same wherever and beside whom they stand."""
+    """A person's seed follows from the name, so the answer is the same in any slot and with any others."""
     return np.array([_seed_of(str(data.user_ids[int(user)])) for user in users])
 
 

@@ -1,12 +1,12 @@
-"""Where clients stand in an operation that several share, so that nobody else decides how their numbers round.
+"""The slots of clients in an operation that several share, so that no one else decides how their numbers round.
 
 How an operation rounds follows from its shape and from the place in it. If these followed from who else takes part, so
 would the last bits of a client's delta, and local training that diverges enlarges last bits to anything. So they are a
 client's own:
 
 - The shape follows from the client's own number of examples and of classes, to which it is padded, and from how many
-  places an operation has; only clients of one shape share one, and places where nobody stands stay empty.
-- At home, a client stands at a place of the full width that follows from a draw of its own.
+  places an operation has; only clients of one shape share one, and places without a client stay empty.
+- In its own slot, a client stands at a place of the full width that follows from a draw of its own.
 - Elsewhere it may stand only where the same bits come out: at places of one kind, in operations of full width or less.
 
 What is of one kind rests on how processors compute, and on a trial:
@@ -14,15 +14,17 @@ What is of one kind rests on how processors compute, and on a trial:
 - An operation has a multiple of 32 places (64 in half precision), and one thread does all of it. The processor's
   vectors take so many numbers at a time; nothing is left over that other code would take, which approximates functions
   in another way.
-- Places that are 16 apart (32 in half precision) lie alike in memory, whatever is stored for a client: where numbers
-  lie decides how small products of matrices are added up. Where there are such, other places are of another kind.
-- Where else sums are in another order, nearly every number tells: at the edges of large products, and in operations of
-  less than full width. One made-up client is trained at all places at once, for every shape, and places are of one kind
-  only where it comes to the same delta, to the last bit. Nothing in it is anybody's.
+- Places at a distance of 16 (32 in half precision) lie in memory in the same way, whatever is stored for a client:
+  where numbers lie decides how small products of matrices are added up. Where there are such, other places are of
+  another kind.
+- Where else sums are in another order, nearly every number shows it: at the edges of large products, and in operations
+  of less than full width. One placeholder client is trained at all places at once, for every shape, and places are of
+  one kind only where it comes to the same delta, to the last bit. Nothing in it is anybody's.
 
-Where no place is like another (operations of another number of places, a model that does not take made-up inputs, sums
-in no fixed order), everybody stands at home, in as many operations as it takes: slower, and as true. Slots that clients
-have drawn come in turn, so where operations have as many places as a round has clients there is one for each shape.
+Where no place is like another (operations of another number of places, a model that does not take placeholders, sums
+in no fixed order), every client takes its own slot, in as many operations as it takes: slower, and as true. Slots that
+clients have drawn come in turn, so where operations have as many places as a round has clients there is one for each
+shape.
 """
 
 import hashlib
@@ -42,7 +44,7 @@ from sfumato.training.contribution import placeholder_weights
 _NOWHERE = -1
 _UNIT = 32
 _BYTES = 4 * _UNIT  # of the numbers that the processor's vectors take at a time, at most
-_LINE = 64  # bytes, after which places in memory are alike
+_LINE = 64  # bytes, after which places in memory are equivalent
 Shape = tuple[int, ...]
 """Examples of a client in each phase, with padding, and rows of its head."""
 
@@ -52,7 +54,7 @@ class Places:
 
     Args:
         wanted: of an operation at its full width, >= 2; from 32 on (64 in half precision) the next multiple of that.
-        trainer: on a copy of the model that nobody else uses.
+        trainer: on a copy of the model that nothing else uses.
 
     Attributes:
         most: of an operation at its full width.
@@ -75,18 +77,18 @@ class Places:
             draws: int64 [clients], of each client's own: neither others nor their number play a part.
 
         Returns:
-            int64 [places] of each operation: which client stands there, -1 where nobody does.
+            int64 [places] of each operation: which client stands there, -1 where none does.
         """
-        homes = draws % self.most
+        slots = draws % self.most
         shapes, group = np.unique(shapes_of(self._trainer.local, clients), axis=0, return_inverse=True)
         for number, shape in enumerate(shapes.tolist()):
             members = np.flatnonzero(group.reshape(-1) == number)
-            for standing in self._standing(tuple(shape), homes[members], clients.of(members[:1])):
+            for standing in self._standing(tuple(shape), slots[members], clients.of(members[:1])):
                 yield np.where(standing == _NOWHERE, _NOWHERE, members[standing])
 
-    def _standing(self, shape: Shape, homes: np.ndarray, like: ClientData) -> Iterator[np.ndarray]:
+    def _standing(self, shape: Shape, slots: np.ndarray, like: ClientData) -> Iterator[np.ndarray]:
         """Who of some clients of one shape stands where."""
-        kinds, left = self._kinds_of(shape, self.most, like)[homes], np.arange(len(homes))
+        kinds, left = self._kinds_of(shape, self.most, like)[slots], np.arange(len(slots))
         while len(left):
             for width in self._widths(len(left)):
                 standing = _filled(self._kinds_of(shape, width, like), kinds[left], left)
@@ -98,7 +100,7 @@ class Places:
     def _widths(self, count: int) -> Iterator[int]:
         """Of operations that hold so many, ascending: the full one, half of it, and so on."""
         found, half = [self.most], self._half(self.most)
-        while not self.at_home and count <= half < found[-1]:
+        while not self.fixed_slots and count <= half < found[-1]:
             found.append(half)
             half = self._half(half)
         return reversed(found)
@@ -114,15 +116,15 @@ class Places:
             return self._kinds[shape, width]
 
     @property
-    def at_home(self) -> bool:
-        """Whether everybody stands at home, whatever a trial would find."""
+    def fixed_slots(self) -> bool:
+        """Whether every client takes its own slot, whatever a trial would find."""
         return self.most % self._unit > 0
 
     def _tried(self, shape: Shape, width: int, like: ClientData) -> np.ndarray:
         local, trained = self._trainer.local, self._trainer.trained
         if not any(phase.shared and count for phase, count in zip(local.phases, shape, strict=False)):
             return np.zeros(width, np.int64)  # nothing is trained that leaves
-        if self.at_home:
+        if self.fixed_slots:
             return np.arange(width)
         digests, period = [b""] * width, self._period
         try:
@@ -131,7 +133,7 @@ class Places:
                 deltas, _, _ = self._trainer.deltas(theta, clients, [0] * width)
             digests = list(_digests(deltas, width))
             period = 1 if computed.only else self._period
-        except Exception:  # whatever the user's own forward raises where it is given what nobody has
+        except Exception:  # whatever the user's own forward raises where it is given placeholders
             pass
         finally:
             trained.put_back()
@@ -140,8 +142,8 @@ class Places:
             if width < self.most:
                 return np.full(width, _NOWHERE - 1)
             digests = [b"home %d" % place for place in range(width)]
-        told = [(shape, place % period, each) for place, each in enumerate(digests)]
-        return np.array([self._numbers.setdefault(each, len(self._numbers)) for each in told])
+        keys = [(shape, place % period, each) for place, each in enumerate(digests)]
+        return np.array([self._numbers.setdefault(each, len(self._numbers)) for each in keys])
 
 
 def places_for(clients: int, *, drawn: bool) -> int:
@@ -179,7 +181,7 @@ def _filled(offered: np.ndarray, wanted: np.ndarray, who: np.ndarray) -> np.ndar
 def _placeholder_clients(shape: Shape, width: int, like: ClientData, local: Client) -> ClientData:
     """One client of this shape, so many times."""
     sizes = np.arange(1, int(np.diff(like.offsets)[0]) + 1)
-    count = int(sizes[(_padded(local, sizes) == shape[:-1]).all(axis=1)][0])  # the smallest: nobody's own
+    count = int(sizes[(_padded(local, sizes) == shape[:-1]).all(axis=1)][0])  # the smallest: no client's own
     numbers = np.arange(1, shape[-1] + 1)
     classes = int(numbers[class_widths(numbers) == shape[-1]][0])
     inputs = placeholder_rows(like.inputs, count)
@@ -196,18 +198,18 @@ def _placeholder_clients(shape: Shape, width: int, like: ClientData, local: Clie
 
 
 def _digests(deltas: Tensor | PartDeltas, width: int) -> Iterator[bytes]:
-    """Of each client's delta; none where it tells nothing, as it is zero or not finite."""
+    """Of each client's delta; none where it shows nothing, as it is zero or not finite."""
     parts = [deltas] if isinstance(deltas, Tensor) else [_rows(part) for part in deltas.parts]
     for place in range(width):
-        told, moved = hashlib.blake2b(digest_size=16), False
+        found, changed = hashlib.blake2b(digest_size=16), False
         for part in parts:
             values = part[place] + 0.0  # of zeros there are two
             if not torch.isfinite(values).all():
-                moved = False
+                changed = False
                 break
-            moved = moved or bool(values.any())
-            told.update(values.cpu().contiguous().view(torch.uint8).numpy().tobytes())
-        yield told.digest() if moved else b""
+            changed = changed or bool(values.any())
+            found.update(values.cpu().contiguous().view(torch.uint8).numpy().tobytes())
+        yield found.digest() if changed else b""
 
 
 def _rows(part: Tensor | RowDeltas) -> Tensor:

@@ -51,7 +51,7 @@ def refuse_undivided(data: Any) -> None:
 
 
 def refuse_few(data: UserDataset) -> None:
-    """Refuse data in which nobody can hide among others.
+    """Refuse data of fewer than two users, in which no user is hidden among others.
 
     Raises:
         InputError: there are fewer than two users.
@@ -64,7 +64,7 @@ def refuse_few(data: UserDataset) -> None:
 
 # Models that give what is measured themselves: values, logits of classes, logits of the next token.
 #
-# A measurement is a few sums over records, so that it can be taken user by user, put together and told by group.
+# A measurement is a few sums over records, so that it can be taken user by user, added up and reported by group.
 
 
 _AT_ONCE = 1 << 24  # numbers that a model gives for a batch, at most; a batch has one example at least
@@ -77,7 +77,7 @@ class OutputTask(Task):
     """What an example of the data is called, in the plural."""
 
     def check(self, data: UserDataset) -> None:
-        """Refuse data of another kind, or in which nobody can hide among others."""
+        """Refuse data of another kind, or of fewer than two users."""
         refuse_undivided(data)
         self.refuse_other(data)
         refuse_few(data)
@@ -92,7 +92,7 @@ class OutputTask(Task):
 
     @abstractmethod
     def row(self, sums: list[float]) -> dict[str, Any]:
-        """The measurement that sums tell; there is at least one thing."""
+        """The measurement that follows from the sums; there is at least one thing."""
 
     def known_of(self, data: UserDataset, device: str) -> Any:
         """What `sums` has to know of the data, found once; nothing unless said otherwise."""
@@ -118,9 +118,9 @@ class OutputTask(Task):
                         total = total + self.sums(outputs, targets, known)
         finally:
             model.train(was_training)
-        return self.told(total)
+        return self.row_of(total)
 
-    def told(self, total: Tensor) -> dict[str, Any]:
+    def row_of(self, total: Tensor) -> dict[str, Any]:
         """The row of sums over all data.
 
         Raises:
@@ -141,7 +141,7 @@ class OutputTask(Task):
         return f"on {evaluation[self.things]:,} {self.things} of {evaluation['users']:,} test users"
 
 
-# How often a model that gives logits tells the class of users' records.
+# How often a model that gives logits predicts the class of users' records.
 
 
 class Classes(OutputTask):
@@ -160,7 +160,7 @@ class Classes(OutputTask):
             raise InputError(f"client.loss=cross_entropy needs a class for each record, and the data are {what}")
 
     def sums(self, outputs: Tensor, targets: Tensor, known: Any) -> Tensor:
-        """Their number, told right, and log loss."""
+        """Their number, how many are predicted correctly, and log loss."""
         losses = functional.cross_entropy(outputs.float(), targets, reduction="none").double()
         right = (outputs.argmax(1) == targets).sum().double()
         return torch.stack([torch.full_like(right, len(targets)), right, losses.sum()])
@@ -207,10 +207,11 @@ class Values(OutputTask):
         return row
 
 
-# How often a model tells the next token of users' sequences, and how sure it is of it.
+# How often a model predicts the next token of users' sequences, and how sure it is of it.
 #
 # Counted are all tokens but padding. A second accuracy leaves out of the count the tokens that are not in the
-# vocabulary and the ends of the texts, as the tables of the StackOverflow task do: both are easily told and say little.
+# vocabulary and the ends of the texts, as the tables of the StackOverflow task do: both are easily predicted and show
+# little.
 
 
 class NextToken(OutputTask):
@@ -237,12 +238,11 @@ class NextToken(OutputTask):
         return data.input_shape[0] * data.num_classes
 
     def known_of(self, data: UserDataset, device: str) -> Tensor:
-        """The ids that are easily told."""
+        """The ids that are easily predicted."""
         return _ids(data, (OOV_NAME, EOS_NAME)).to(device)
 
     def sums(self, outputs: Tensor, targets: Tensor, known: Tensor) -> Tensor:
-        """Number of tokens, told right, log loss, number and told right without easy ones, and whether there are any
-        easy ones."""
+        """Tokens, correct ones, log loss, both counts without the easy ones, and whether there are any easy ones."""
         losses = functional.cross_entropy(
             outputs.flatten(0, 1).float(), targets.flatten(), reduction="none", ignore_index=PADDING
         )
@@ -295,7 +295,7 @@ _SIDE = 64  # pixels of a copy, at most: to recognise it by, and some kilobytes
 
 
 def nearest_pictures(data: UserDataset, labels: np.ndarray, vectors: np.ndarray) -> list[dict[str, Any]]:
-    """What the embeddings hold for alike.
+    """The pictures that the embeddings hold for similar.
 
     Args:
         data: where the pictures are.
@@ -316,7 +316,7 @@ def nearest_pictures(data: UserDataset, labels: np.ndarray, vectors: np.ndarray)
     ]
     ends = np.cumsum(data.sizes)
 
-    def told(row: int) -> dict[str, Any]:
+    def shown(row: int) -> dict[str, Any]:
         user = int(np.searchsorted(ends, row, side="right"))
         picture = np.asarray(data.examples(user)[0])[row - (int(ends[user - 1]) if user else 0)]
         label = int(labels[row])
@@ -327,8 +327,8 @@ def nearest_pictures(data: UserDataset, labels: np.ndarray, vectors: np.ndarray)
 
     return [
         {
-            **told(int(row)),
-            "nearest": [{**told(int(near)), "same": bool(labels[near] == labels[row])} for near in neighbours],
+            **shown(int(row)),
+            "nearest": [{**shown(int(near)), "same": bool(labels[near] == labels[row])} for near in neighbours],
         }
         for row, neighbours in zip(asked, found, strict=True)
     ]
@@ -355,7 +355,7 @@ def _png(picture: np.ndarray) -> str:
     return base64.b64encode(written.getvalue()).decode("ascii")
 
 
-# Embeddings of a data set, and how well they tell identities apart.
+# Embeddings of a data set, and how well they separate identities.
 #
 # Whatever is measured here on private records is private: only public or consented data belongs in an evaluation that
 # is released.
@@ -397,7 +397,7 @@ def evaluate(
 
     Args:
         model: maps inputs to embeddings [n, d].
-        data: the labels are the identities to tell apart.
+        data: the labels are the identities to separate.
         fars: false accept rates.
         curve: add the ROC curve and its area, and the pictures nearest to some (`nearest_pictures`), if there are any.
         device: where the model lies.
@@ -461,7 +461,7 @@ class Verification(Task):
             _check.between(0, 1, ends="()", far=far)
 
     def check(self, data: UserDataset) -> None:
-        """Refuse data that are not divided by user, or in which nobody can hide among others."""
+        """Refuse data that are not divided by user, or of fewer than two users."""
         refuse_undivided(data)
         data.refuse_values("be measured by pairs of classes")
         data.refuse_attributes("be measured by pairs of classes")
@@ -502,12 +502,12 @@ class Verification(Task):
         """Recall at every rate that was measured, and the area under the ROC curve."""
         first = evaluation.get("untrained") or evaluation["trained"]
         fars = list(first["recall_at_far"])
-        told = (
+        measured = (
             f"on {evaluation['images']:,} test images of {evaluation['users']:,} users: "
             f"{evaluation['genuine_pairs']:,} genuine and {evaluation['impostor_pairs']:,} impostor pairs"
         )
         names = [*(f"recall@FAR={far}" for far in fars), "AUC"]
-        return names, [*(f"recall_at_far/{far}" for far in fars), "auc"], told
+        return names, [*(f"recall_at_far/{far}" for far in fars), "auc"], measured
 
 
 _TASKS: dict[type[OutputLoss], type[OutputTask]] = {NextTokenLoss: NextToken, SquaredLoss: Values, ClassLoss: Classes}
@@ -530,7 +530,7 @@ class Personalised(Task):
         inner: what is measured.
         client: how an own part is rebuilt, and how records are divided.
         trainable: which parameters were trained.
-        own: a regular expression of those that are each person's own; None takes what the model says, "" for none.
+        local_parameters: a regular expression of those that are each person's own; None takes the model's, "" for none.
         at_once: people in one batched operation.
         phases: what a person's records do to the model before it is measured; () rebuilds the own part.
     """
@@ -538,25 +538,27 @@ class Personalised(Task):
     inner: OutputTask
     client: PartlyLocalTraining
     trainable: str = "all"
-    own: str | None = None
+    local_parameters: str | None = None
     at_once: int = 1
     phases: Sequence[Phase] = ()
 
-    asks_seen: ClassVar[bool] = True
+    monitors_training_users: ClassVar[bool] = True
     """Measured on people who took part, too: nothing should distinguish them from others."""
 
     def check(self, data: UserDataset) -> None:
-        """Refuse what the inner task refuses, and data of which nobody has two records."""
+        """Refuse what the inner task refuses, and data without a user of two records."""
         self.inner.check(data)
         if data.sizes.max(initial=0) < 2:
-            raise InputError("nobody has two records: one rebuilds the own part, another one updates the shared one")
+            raise InputError("no user has two records: one rebuilds the own part, another one updates the shared one")
 
     def measure(self, model: nn.Module, data: UserDataset, *, curve: bool, device: str) -> dict[str, Any]:
         """On the part of everybody's records that nothing was rebuilt from; with `curve` also by number of records."""
-        own = own_parameters(model, self.own) if self.own != "" else None
-        serving = Serving(model, self.client, trainable=self.trainable, own=own, at_once=self.at_once, device=device)
+        pattern = local_parameters_of(model, self.local_parameters) if self.local_parameters != "" else None
+        serving = Serving(
+            model, self.client, trainable=self.trainable, local_parameters=pattern, at_once=self.at_once, device=device
+        )
         phases = self.phases or ((self.client.local.phase,) if self.client.local.phase.most else ())
-        asked = Phase(records="query", own=None, shared=None, batch_size=None)
+        asked = Phase(records="query", local=None, shared=None, batch_size=None)
         known = self.inner.known_of(data, device)
         groups: dict[int, Tensor] = {}
         people = np.zeros(len(_GROUPS), np.int64)
@@ -569,7 +571,7 @@ class Personalised(Task):
                 sums = self.inner.sums(answers.outputs[here], answers.labels[here], known)
                 groups[each] = groups[each] + sums if each in groups else sums
         total = sum(groups.values(), torch.zeros((), dtype=torch.float64, device=device))
-        row = self.inner.told(total)
+        row = self.inner.row_of(total)
         if curve:
             row["by_records"] = [
                 {**self.inner.row(groups[each].tolist()), "records": _range(each), "users": int(people[each])}
@@ -587,28 +589,28 @@ class Personalised(Task):
 
     def table(self, evaluation: dict[str, Any]) -> tuple[list[str], list[str], str]:
         """As of the inner task."""
-        names, keys, told = self.inner.table(evaluation)
-        return names, keys, f"{told}, each with an own part rebuilt from their other records"
+        names, keys, measured = self.inner.table(evaluation)
+        return names, keys, f"{measured}, each with an own part rebuilt from their other records"
 
     def assumptions(self, data: UserDataset) -> list[Stated]:
         """As of the inner task."""
         return self.inner.assumptions(data)
 
 
-def own_parameters(model: nn.Module, wanted: str | None) -> str:
+def local_parameters_of(model: nn.Module, wanted: str | None) -> str:
     """The regular expression of the parameters that are each person's own: that which is wanted, or the model's.
 
     Raises:
-        InputError: neither says.
+        InputError: neither is set.
     """
-    told = wanted or getattr(model, "local_parameters", None)
-    if not told:
+    pattern = wanted or getattr(model, "local_parameters", None)
+    if not pattern:
         names = ", ".join(name for name, _ in model.named_parameters())
         raise InputError(
             "which parameters are each user's own? give client.local.parameters, a regular expression of whole names; "
             f"the model has {names}"
         )
-    return told
+    return pattern
 
 
 def _range(group: int) -> str:

@@ -1,4 +1,4 @@
-"""A vocabulary that is counted in private texts: which words are released tells little of any one user.
+"""A vocabulary that is counted in private texts: which words are released reveals little of any one user.
 
 Each user votes for at most m of their distinct words, drawn by the run's randomness from the user's name alone, with
 weight 1/sqrt(m) each: a user moves the votes by at most 1 in L2 norm. Every vote gets Gaussian noise, and the words
@@ -7,11 +7,11 @@ above a threshold are released, without their votes.
 A word that a single user holds would give that user away by being there at all, noise or no noise. The threshold is so
 high that with probability 1 - threshold_delta none of such words of a user is released. All else is a function of the
 noisy votes for everybody else's words, whose noise is independent of that. So the cost is that of the Gaussian
-mechanism and of one that fails with probability threshold_delta and tells nothing otherwise, composed:
+mechanism and of one that fails with probability threshold_delta and reveals nothing otherwise, composed:
 `Gaussian(noise_multiplier) + ApproximateDP(0, threshold_delta)`.
 
-The count is the first release of the run that trains (`PrivateVocabulary.opening`), or a run of its own, for several
-trainings (`PrivateVocabulary.run`).
+The count is the first release of the run that trains (`PrivateVocabulary.initial_release`), or a run of its own, for
+several trainings (`PrivateVocabulary.run`).
 
 References:
     Korolova, Kenthapadi, Mishra, Ntoulas: Releasing Search Queries and Clicks Privately. WWW 2009.
@@ -65,7 +65,7 @@ def words_by_user(texts: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
 
 
 def votes_of(user: str, held: set[str], most: int, source: RandomSource) -> list[str]:
-    """At most so many of a user's words; nobody else changes which."""
+    """At most so many of a user's words; no one else changes which."""
     words = sorted(filter(_is_text, held))
     if len(words) <= most:
         return words
@@ -99,7 +99,8 @@ _SHARE = 0.1  # of delta, for the chance that the threshold fails
 
 @dataclass(frozen=True, kw_only=True)
 class PrivateVocabulary:
-    """How words are chosen; with texts (`opening`), the first release of the run that trains on them (`Opening`).
+    """How words are chosen; with texts (`initial_release`), the first release of the run that trains on them
+    (`InitialRelease`).
 
     - **Unit.** One user with all texts.
     - **Sensitivity.** A user moves the votes by at most 1 in L2 norm, by coming or going and by being blanked.
@@ -122,7 +123,7 @@ class PrivateVocabulary:
             many users has by itself.
         seed: of a run of its own: repeatable randomness, for tests and simulation only; None draws from the operating
             system.
-        texts: of the users who vote, then others that are measured on; set by `opening`.
+        texts: of the users who vote, then others that are measured on; set by `initial_release`.
     """
 
     noise_multiplier: float | None = None
@@ -144,7 +145,7 @@ class PrivateVocabulary:
         if self.delta is not None:
             _check.between(self.threshold_delta or 0, 1, ends="()", delta=self.delta)
 
-    def decided(self, delta: float) -> Self:
+    def resolved(self, delta: float) -> Self:
         """The same rule for a statement with this delta.
 
         Raises:
@@ -174,7 +175,7 @@ class PrivateVocabulary:
             InputError: no noise is enough.
         """
         _check.positive(epsilon=epsilon)
-        rule = self.decided(delta)
+        rule = self.resolved(delta)
 
         def event(noise_multiplier: float) -> Event:
             return replace(rule, noise_multiplier=noise_multiplier).event(adjacency)
@@ -195,7 +196,7 @@ class PrivateVocabulary:
 
     @property
     def words(self) -> str:
-        """How the statement tells it."""
+        """How the statement words it."""
         most = "" if self.size is None else f", the {self.size:,} with most votes"
         return (
             f"votes for at most {self.words_per_user} words of each user, noise multiplier {self._noise:.6g}, released "
@@ -240,7 +241,7 @@ class PrivateVocabulary:
         """A word has to be voted for by more users than this, but for the noise."""
         return self.threshold / self.weight
 
-    def outlook(self, population: int) -> str:
+    def warning(self, population: int) -> str:
         """Why hardly any word will be released among so many users; "" where nothing speaks against it."""
         if self.users_needed < population:
             return ""
@@ -259,12 +260,12 @@ class PrivateVocabulary:
                 "vocabulary or fewer words_per_user. What this one spent is spent"
             )
 
-    def opening(self, *texts: UncountedTexts) -> Self:
-        """The vocabulary as the first release of the run that trains on it; for `fit(…, opening=…)`.
+    def initial_release(self, *texts: UncountedTexts) -> Self:
+        """The vocabulary as the first release of the run that trains on it; for `RunOptions(initial_release=…)`.
 
         Args:
-            texts: those of the users who train; behind them any others that validation or test are views of, whose
-                words do not count. None to tell what it costs.
+            texts: those of the users who train; after them any others that validation or test are views of, whose
+                words do not count. None to compute what it costs.
 
         Raises:
             InputError: they are no texts that can be counted, or the rule has a seed of its own.
@@ -299,7 +300,7 @@ class PrivateVocabulary:
         if len(words) < 2:
             raise InputError(f"{path} has texts of {len(words)} users; a private count needs at least 2")
         delta = default_delta(len(words)) if self.delta is None else self.delta
-        rule = self.decided(delta)
+        rule = self.resolved(delta)
         facts = Facts(
             unit="user",
             adjacency="add_remove",
@@ -349,7 +350,8 @@ class PrivateVocabulary:
         best = best[noisy[best] > self.threshold][: self.size]
         return [known[place] for place in best.tolist()]
 
-    # As the first release of a run (`training.Opening`), with `words`, `decided`, `outlook`, `event` and `release`.
+    # As the first release of a run (`training.InitialRelease`), with `words`, `resolved`, `warning`, `event` and
+    # `release`.
 
     @property
     def phase(self) -> str:
@@ -360,7 +362,7 @@ class PrivateVocabulary:
         return (Assumption("vocabulary_counted"),)
 
     @property
-    def rehearsal(self) -> list[str]:
+    def placeholder(self) -> list[str]:
         return [f"<word {number}>" for number in (1, 2, 3)]  # in texts, these are four tokens
 
     def as_started(self, recorded: Mapping[str, Any]) -> Self:
@@ -384,8 +386,8 @@ class PrivateVocabulary:
         texts = next((each for each in self.texts if each.holds(data)), None)
         if texts is None:
             raise InputError(
-                "data, validation and test must be views of texts.blank, for texts that the opening was given; split "
-                "it with data.split_users, or give these texts to opening(…), too"
+                "data, validation and test must be views of texts.blank, for texts of the initial release; split it "
+                "with data.split_users, or give these texts to initial_release(…), too"
             )
         return texts
 

@@ -26,7 +26,7 @@ from sfumato.report.numbers import finite, near
 from sfumato.statement import Statement
 from sfumato.statement.verdict import Verdict, promised
 from sfumato.training import monitoring
-from sfumato.training.monitoring import SEEN
+from sfumato.training.monitoring import MONITORED
 from sfumato.training.plan import current
 
 T = TypeVar("T")
@@ -381,7 +381,7 @@ def _evaluation(value: Any) -> Evaluation:
     names = ("images", "examples", "users", "classes", "genuine_pairs", "impostor_pairs")
     about = {name: int(value[name]) for name in names if value.get(name) is not None}
     untrained, trained, participants = (
-        _score(value[name]) if name in value else None for name in ("untrained", "trained", SEEN)
+        _score(value[name]) if name in value else None for name in ("untrained", "trained", MONITORED)
     )
     stages = takewhile(value.__contains__, (f"stage {number}" for number in count(1)))
     attacks = tuple(map(_attack, value.get("synthetic", {}).get("attacks", ())))

@@ -7,7 +7,7 @@ from sfumato._lazy import lazily
 if TYPE_CHECKING:
     from sfumato.training.contribution import Contribution, RoundContext, Task
     from sfumato.training.fit import ContributionFactory, ModelBuilder, Result, RunOptions
-    from sfumato.training.loop import Cadence, Loop, Opening
+    from sfumato.training.loop import Cadence, InitialRelease, Loop
     from sfumato.training.monitoring import Callback, Stop
     from sfumato.training.plan import NoiseCost, Plan
     from sfumato.training.private_sum import PrivateSum
@@ -21,12 +21,12 @@ __all__ = [
     "Callback",
     "Contribution",
     "ContributionFactory",
+    "InitialRelease",
     "Loop",
     "ModelBuilder",
     "MovingAverage",
     "NoiseCost",
     "NoiseLimited",
-    "Opening",
     "Optimizer",
     "OptimizerName",
     "Plan",

@@ -5,8 +5,8 @@ A new algorithm is a new `Contribution`; it has no loop, no bound, no noise and 
 A run goes on only as itself: what a model and its loss compute is recorded in some numbers (`fingerprint_of`). A round
 that is repeated after a crash meets the same noise. If the model computes something else by then (another loss of the
 same name, another activation at equal shapes, another rate of dropout), two sums leave under one noise, and their
-difference without any. Names and shapes do not tell; numbers do: the losses, and the norms of their gradients in every
-trained parameter, for made-up inputs at made-up weights. No record is read.
+difference without any. Names and shapes do not show it; numbers do: the losses, and the norms of their gradients in
+every trained parameter, for placeholder inputs at placeholder weights. No record is read.
 
 The numbers are kept in the checkpoint and compared, not hashed, so that none of them can lie at the edge of a rounding.
 They are computed in double precision wherever the model can be run in it. There, other numbers of threads or another
@@ -39,7 +39,7 @@ from sfumato.sampling import Cohort
 from sfumato.training.trainable import Trainable
 
 ROWS = 4
-"""Made-up examples that go through the model."""
+"""Placeholder examples that go through the model."""
 
 _DOUBLE, _SINGLE = 1e-8, 1e-3
 
@@ -98,7 +98,7 @@ class Contribution(Protocol):
         """
 
     def settings(self) -> dict[str, Any]:
-        """What a resumed run must do in the same way to repeat itself bit for bit, beside the plan, as JSON."""
+        """What a resumed run must do in the same way to repeat itself bit for bit, in addition to the plan, as JSON."""
         return {}
 
     def tensors(self) -> dict[str, Tensor]:
@@ -194,7 +194,7 @@ def fingerprint_of(trained: Trainable, losses: Callable[[nn.Module], Tensor]) ->
         try:
             with in_double(model) if precision == "double" else nullcontext():
                 numbers, draws = _measured(lambda: losses(model), parameters, weights.device)  # noqa: B023
-        except Exception:  # whatever the user's own forward raises where it is given what nobody has
+        except Exception:  # whatever the user's own forward raises where it is given placeholders
             continue
         return {"numbers": numbers, "precision": precision, "draws": draws}
     return {"numbers": [], "precision": "none", "draws": True}
@@ -210,14 +210,14 @@ def refuse_other(then: ModelFingerprint, now: ModelFingerprint, *, processes_the
     """Refuse to go on with a run that began as something else.
 
     Raises:
-        InputError: tells what differs.
+        InputError: with what differs.
     """
     share = _DOUBLE if now["precision"] == "double" else _SINGLE
     one, other = (np.array(each["numbers"], np.float64) for each in (then, now))
-    alike = then["precision"] == now["precision"] and one.shape == other.shape
-    if not alike or not np.allclose(one, other, rtol=share, atol=0.0, equal_nan=True):
+    comparable = then["precision"] == now["precision"] and one.shape == other.shape
+    if not comparable or not np.allclose(one, other, rtol=share, atol=0.0, equal_nan=True):
         raise InputError(
-            "the model or its loss computes something else than when this run began (on made-up inputs): the same "
+            "the model or its loss computes something else than when this run began (on placeholder inputs): the same "
             "noise would be added to another sum, and their difference would have none; resume with the same code, or "
             "start a new run in another folder"
         )
@@ -229,7 +229,7 @@ def refuse_other(then: ModelFingerprint, now: ModelFingerprint, *, processes_the
 
 
 def _weights(like: Tensor, seed: int) -> Tensor:
-    """Made-up weights of a size that lets signals through."""
+    """Placeholder weights of a size that lets signals through."""
     values = torch.randn(like.shape, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     if like.dim() < 2:  # a bias, or the scale of a norm layer
         return (1 + 0.1 * values).reshape(-1)
@@ -273,7 +273,7 @@ def refuse_private_as_public(trained: Trainable, records: Iterable[tuple[Tensor,
         records: batches of inputs as the model gets them.
 
     Raises:
-        InputError: tells how many are in both.
+        InputError: with how many are in both.
     """
     parts = trained.with_public_inputs()
     refuse_private_rows(
@@ -292,7 +292,7 @@ def refuse_private_rows(
         of: what the public rows are, for the message.
 
     Raises:
-        InputError: tells how many are in both.
+        InputError: with how many are in both.
     """
     rows = {row for batch in public for row in _digests(batch)}
     if not rows:
@@ -301,7 +301,7 @@ def refuse_private_rows(
     if found:
         raise InputError(
             f"{len(found)} of the {len(rows)} {of} are training records: what is learned "
-            "from them has no noise; give other inputs, which are nobody's, or leave the records out of the training"
+            "from them has no noise; give other inputs that are no user's, or leave the records out of the training"
         )
 
 

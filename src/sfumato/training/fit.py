@@ -2,8 +2,8 @@
 
 `run_plan` reads from top to bottom: what stays the same while the run goes on is put together and checked (`Setup`),
 the parts that train are made and tried out (`Parts`), the first file is written, the rounds run, and what they leave is
-released. With an opening, the parts are first made of what it could release and tried out; only then does the run start
-and release; the parts that train are made of what it released.
+released. With an initial release, the parts are first made of what it could release and tried out; only then does the
+run start and release; the parts that train are made of what it released.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from sfumato.statement import Alternative, Facts, Statement
 from sfumato.statement.sentences import render
 from sfumato.training.contribution import Contribution, Task
 from sfumato.training.frozen_features import PrefixCache, Split, cut_for, refuse_folder
-from sfumato.training.loop import ROUNDS, Cadence, Loop, Opening
+from sfumato.training.loop import ROUNDS, Cadence, InitialRelease, Loop
 from sfumato.training.monitoring import (
-    SEEN,
+    MONITORED,
     Callback,
     Callbacks,
     CostSoFar,
@@ -63,7 +63,7 @@ def facts_of(
     rounds: int,
     population: int,
     delta: float,
-    opening: Opening | None = None,
+    initial_release: InitialRelease | None = None,
     data_assumptions: Sequence[Stated] = (),
 ) -> Facts:
     """The facts of the rounds that ran.
@@ -74,7 +74,7 @@ def facts_of(
         rounds: rounds that ran.
         population: public number of units.
         delta: δ.
-        opening: what was released before the rounds.
+        initial_release: what was released before the rounds.
         data_assumptions: what is taken to be public about the data.
     """
     return Facts(
@@ -83,17 +83,20 @@ def facts_of(
         population=population,
         delta=delta,
         sampling=private_sum.sampler.describe(),
-        mechanism=_mechanism(private_sum, rounds) if opening is None else _both(opening, private_sum, rounds),
-        # a user who is alone in a group moves the sum by one bound, and nobody can rule that out by choosing records
-        attained=opening is None and not isinstance(private_sum.grouping, VirtualClients),
+        mechanism=_mechanism(private_sum, rounds)
+        if initial_release is None
+        else _both(initial_release, private_sum, rounds),
+        # a user who is alone in a group moves the sum by one bound, and no choice of records rules that out
+        attained=initial_release is None and not isinstance(private_sum.grouping, VirtualClients),
         assumptions=(
             *_assumptions(plan, private_sum, rounds),
             *plan.assumptions(),
-            *(() if opening is None else opening.assumptions),
+            *(() if initial_release is None else initial_release.assumptions),
             *data_assumptions,
         ),
-        # an opening is one user's and not a virtual client's, and may fail, which Rényi accounting does not know
-        alternatives=() if opening is not None else tuple(_alternatives(plan, private_sum, rounds)),
+        # an initial release is one user's and not a virtual client's, and may fail, which Rényi accounting does not
+        # know
+        alternatives=() if initial_release is not None else tuple(_alternatives(plan, private_sum, rounds)),
         disclosure={
             "contribution": render(Assumption("contribution_bounded", {"bound": private_sum.bound.disclose()})),
             "sampling_as_run": render(Assumption("sampler_as_run")),
@@ -110,8 +113,8 @@ def _mechanism(private_sum: PrivateSum, rounds: int) -> str:
     return f"{rounds} {what} of contributions {private_sum.bound.describe()}, noise multiplier {z:.6g}{count}"
 
 
-def _both(opening: Opening, private_sum: PrivateSum, rounds: int) -> str:
-    return f"{opening.words}; then {_mechanism(private_sum, rounds)}"
+def _both(initial_release: InitialRelease, private_sum: PrivateSum, rounds: int) -> str:
+    return f"{initial_release.words}; then {_mechanism(private_sum, rounds)}"
 
 
 def _assumptions(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[Stated]:
@@ -144,7 +147,7 @@ def _alternatives(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[Alte
 
 
 ModelBuilder = Callable[[Any], nn.Module]
-"""Builds the model where an opening decides the data to train on: from what is public of these (`Opening.public`)."""
+"""Builds the model from what is public of the data that an initial release decides (`InitialRelease.public`)."""
 
 ContributionFactory = Callable[[nn.Module, Any, str, int], Contribution]
 """Builds a contribution from the model, the data, the device and the seed of fresh heads."""
@@ -164,8 +167,9 @@ class RunOptions(Cadence):
             once, used by every round and every run with the same layers and records. It is as private as the records.
             The run costs and releases the same; None puts every record through the whole model in every round.
         negatives: public data whose classes join every client's head; for a plan with client.negatives.
-        opening: what the run releases first, under the same ledger and statement, and what its data and its model
-            follow from: a vocabulary (`PrivateVocabulary.opening`).
+        initial_release: what the run releases first, under the same ledger and statement, and what its data and its
+            model
+            follow from: a vocabulary (`PrivateVocabulary.initial_release`).
         task: what the data must be and how a model is measured, instead of the plan's own.
         contribution: builds what the cohort adds, instead of the plan's own way.
         optimizer: builds any torch optimiser from the parameters, instead of the plan's.
@@ -178,7 +182,7 @@ class RunOptions(Cadence):
     budget: Budget | None = None
     prefix_cache: str | Path | None = None
     negatives: Any = None
-    opening: Opening | None = None
+    initial_release: InitialRelease | None = None
     task: Task | None = None
     contribution: ContributionFactory | None = None
     optimizer: OptimizerFactory | None = None
@@ -224,7 +228,7 @@ def run_plan(
     resume: bool = False,
     options: RunOptions | None = None,
 ) -> Result:
-    """Train, and say what it cost; arguments and errors as for `Plan.fit`."""
+    """Train, and report what it cost; arguments and errors as for `Plan.fit`."""
     options = options or RunOptions()
     setup = set_up(plan, model, data, validation, test, options)
     begun = RunFolder(Path(out)) if resume and out is not None else None
@@ -237,7 +241,7 @@ def run_plan(
     share_cores()
     if options.prefix_cache is not None:
         _refuse_within_run(Path(options.prefix_cache), out)
-        setup = behind_prefix(setup, Path(options.prefix_cache), run=None if begun is None else begun.path)
+        setup = with_frozen_features(setup, Path(options.prefix_cache), run=None if begun is None else begun.path)
     with Run.open(out, plan=record, seed=plan.seed, resume=resume, budget=options.budget) as run:
         return setup.go(run, resume=resume)
 
@@ -268,7 +272,7 @@ def set_up(
     plan: Plan, model: nn.Module | ModelBuilder, data: Any, validation: Any, test: Any, options: RunOptions
 ) -> Setup:
     """What stays the same while a run goes on; refuses data of no use."""
-    task, opening, negatives = options.task or plan.default_task(), options.opening, options.negatives
+    task, initial_release, negatives = options.task or plan.default_task(), options.initial_release, options.negatives
     given_data = {"data": data, "validation": validation, "test": test, "negatives": negatives}
     for name, given in given_data.items():
         _refuse_arrays(given, name, plan.unit)
@@ -276,14 +280,14 @@ def set_up(
         if options.contribution is not None:
             raise InputError("give negatives or a contribution of your own, not both")
         negatives = plan.with_negatives(negatives, data)
-    _refuse_other_model(model, opening)
+    _refuse_other_model(model, initial_release)
     task.check(data)
     if not isinstance(model, nn.Module):
         plan.refuse_found(getattr(data, "found", ()))
     population = plan.public_population(data)
-    decided = plan.for_population(population)
+    resolved = plan.for_population(population)
     return Setup(
-        plan=decided,
+        plan=resolved,
         population=population,
         task=task,
         model=model,
@@ -293,7 +297,7 @@ def set_up(
         options=options,
         callback=Callbacks(options.callbacks),
         negatives=negatives,
-        opening=None if opening is None else opening.decided(decided.delta_for(population)),
+        initial_release=None if initial_release is None else initial_release.resolved(resolved.delta_for(population)),
     )
 
 
@@ -313,14 +317,14 @@ class Setup:
     """What stays the same while a run goes on.
 
     Attributes:
-        plan: decided for the population.
+        plan: resolved for the population.
         population: public number of units.
         task: how a model is measured.
-        model: the module; with an opening, what builds it.
-        data, validation, test: the records; with an opening, as they are before it.
+        model: the module; with an initial release, what builds it.
+        data, validation, test: the records; with an initial release, as they are before it.
         options: of the run.
         callback: all callbacks as one.
-        opening: what is released before the first round, decided for the plan's δ.
+        initial_release: what is released before the first round, resolved for the plan's δ.
         negatives: public examples that join the records, as `Plan.with_negatives` made them.
         joined: where the model is the trained part of a larger one and the records are behind the rest of it
             (`training.frozen_features`), puts a trained copy into the whole, which is released.
@@ -336,21 +340,21 @@ class Setup:
     test: Any
     options: RunOptions
     callback: Callback
-    opening: Opening | None = None
+    initial_release: InitialRelease | None = None
     negatives: Any = None
     joined: Callable[[nn.Module], nn.Module] | None = None
     frozen: dict[str, Tensor] = field(default_factory=dict)
 
     def as_started(self, recorded: Mapping[str, Any]) -> Self:
         """With what searches found as the run has it that recorded this in its plan.json."""
-        opening, found = self.opening, (recorded.get("about") or {}).get("opening")
-        if opening is not None and isinstance(found, dict):
-            opening = opening.as_started(found)
-        return replace(self, plan=self.plan.as_started(recorded, self.population), opening=opening)
+        initial_release, found = self.initial_release, (recorded.get("about") or {}).get("opening")
+        if initial_release is not None and isinstance(found, dict):
+            initial_release = initial_release.as_started(found)
+        return replace(self, plan=self.plan.as_started(recorded, self.population), initial_release=initial_release)
 
     def record(self) -> dict[str, Any]:
         """What plan.json holds."""
-        about = {**self.options.about, **({} if self.opening is None else self.opening.about())}
+        about = {**self.options.about, **({} if self.initial_release is None else self.initial_release.about())}
         if self.negatives is not None:
             about[_NEGATIVES] = self.negatives.fingerprint()
         return {**self.plan.to_json(), "about": about}
@@ -358,29 +362,30 @@ class Setup:
     def tried(self, run: Run) -> tuple[Self, Parts]:
         """The parts with which the run is tried out and recognised, and the set-up that they are of.
 
-        Without an opening they are those that train; with one they are of what it could release.
+        Without an initial release they are those that train; with one they are of what it could release.
         """
-        if self.opening is None:
+        if self.initial_release is None:
             return self, self._parts(run)
-        if warning := self.opening.outlook(self.population):
-            warnings.warn(warning, stacklevel=2)
-        first = self._after(self.opening.rehearsal)
+        if text := self.initial_release.warning(self.population):
+            warnings.warn(text, stacklevel=2)
+        first = self._after(self.initial_release.placeholder)
         parts = first._parts(run)
         adjacency = parts.private_sum.sampler.adjacency
-        entry, cost = parts.private_sum.entry(0), self.opening.event(adjacency)
+        entry, cost = parts.private_sum.entry(0), self.initial_release.event(adjacency)
         run.between(adjacency)
         events = [cost] if entry is None else [cost, entry]
-        run.refuse_unaffordable(f"the {self.opening.phase} and a first round", *events)
+        run.refuse_unaffordable(f"the {self.initial_release.phase} and a first round", *events)
         return first, parts
 
     def _after(self, found: Any) -> Self:
-        """As it goes on after the opening has released this."""
-        opening = self.opening
-        assert opening is not None
+        """As it goes on after the initial release has released this."""
+        initial_release = self.initial_release
+        assert initial_release is not None
         data, validation, test = (
-            None if each is None else opening.prepare(found, each) for each in (self.data, self.validation, self.test)
+            None if each is None else initial_release.prepare(found, each)
+            for each in (self.data, self.validation, self.test)
         )
-        options = replace(self.options, about={**self.options.about, **opening.about(found)})
+        options = replace(self.options, about={**self.options.about, **initial_release.about(found)})
         return replace(self, data=data, validation=validation, test=test, options=options)
 
     @property
@@ -388,10 +393,10 @@ class Setup:
         return {} if self.negatives is None else {"negatives": self.negatives}
 
     def _module(self) -> nn.Module:
-        if self.opening is None:
+        if self.initial_release is None:
             assert isinstance(self.model, nn.Module)
             return self.model
-        made = self.model(self.opening.public(self.data))
+        made = self.model(self.initial_release.public(self.data))
         if not isinstance(made, nn.Module):
             raise InputError(f"the function that builds the model must return a torch module, got {made!r:.80}")
         return made
@@ -406,7 +411,7 @@ class Setup:
         try:
             contribution = contribute(model, self.data, self.options.device, run.source.seed64("initial head"))
         except InputError as error:
-            if self.opening is None:
+            if self.initial_release is None:
                 raise
             raise InputError(f"{error} (it has to be built from the data that the function is given)") from None
         trained = contribution.trained
@@ -440,19 +445,21 @@ class Setup:
         fingerprint = first._fingerprint(parts)
         run.team.refuse_difference(fingerprint)
         saved = run.saved(fingerprint) if resume else None
-        if self.opening is None:
+        if self.initial_release is None:
             return self._train(run, parts, saved, fingerprint)
-        if saved is None or self.opening.phase not in saved.phases:
+        if saved is None or self.initial_release.phase not in saved.phases:
             first.measure_before(run, parts)
             run.start(fingerprint)
             fingerprint = None
         adjacency = parts.private_sum.sampler.adjacency
         del first, parts  # before others of a larger model are made
-        after = self._after(self.opening.release(run, self.data, adjacency))
+        after = self._after(self.initial_release.release(run, self.data, adjacency))
         try:
             parts = after._parts(run)
         except InputError as error:
-            raise InputError(f"{error} (the {self.opening.phase} is released and what it cost is spent)") from None
+            raise InputError(
+                f"{error} (the {self.initial_release.phase} is released and what it cost is spent)"
+            ) from None
         return after._train(run, parts, saved, fingerprint)
 
     def _train(self, run: Run, parts: Parts, saved: Checkpoint | None, fingerprint: str | None) -> Result:
@@ -467,7 +474,7 @@ class Setup:
             server=server,
             theta=theta,
             run=run,
-            phase=None if self.opening is None else ROUNDS,
+            phase=None if self.initial_release is None else ROUNDS,
             callback=callback,
         )
         begun = saved is not None and bool(saved.state)
@@ -505,7 +512,7 @@ class Setup:
             rounds=loop.round,
             population=population,
             delta=delta,
-            opening=self.opening,
+            initial_release=self.initial_release,
             data_assumptions=[
                 *([BUILT] if getattr(self.data, "found", ()) else []),
                 *self.task.assumptions(self.data),
@@ -524,7 +531,7 @@ class Setup:
         if loop.finished and not measured and (row := self._measure_or_warn(run, contribution, final)):
             evaluation["trained"] = row
             self._keep(run, "trained", row)
-            self._keep_seen(run, contribution, final, evaluation)
+            self._keep_monitored(run, contribution, final, evaluation)
         result = Result(
             model=model,
             statement=statement,
@@ -548,9 +555,11 @@ class Setup:
         return {**state, **tensors}, whole
 
     def _fingerprint(self, parts: Parts) -> str:
-        plan, opening = json.dumps(self.plan.to_json(), sort_keys=True), self.opening
+        plan, initial_release = json.dumps(self.plan.to_json(), sort_keys=True), self.initial_release
         whole = f"{plan} {parts.server.describe()} {parts.contribution.fingerprint()}"
-        return hashlib.sha256((whole if opening is None else f"{whole} {opening.fingerprint()}").encode()).hexdigest()
+        return hashlib.sha256(
+            (whole if initial_release is None else f"{whole} {initial_release.fingerprint()}").encode()
+        ).hexdigest()
 
     def _validator(self, run: Run, contribution: Contribution) -> Callable[[int], dict[str, Any]] | None:
         if self.validation is None:
@@ -571,9 +580,9 @@ class Setup:
             return None
         return self._measured(contribution, theta, self.test)
 
-    def _measured(self, contribution: Contribution, theta: Tensor, people: Any) -> dict[str, Any]:
+    def _measured(self, contribution: Contribution, theta: Tensor, users: Any) -> dict[str, Any]:
         model = contribution.trained.released_model(theta)
-        return self.task.measure(model, people, curve=True, device=self.options.device)
+        return self.task.measure(model, users, curve=True, device=self.options.device)
 
     def _measure_or_warn(self, run: Run, contribution: Contribution, theta: Tensor) -> dict[str, Any] | None:
         """A model that has collapsed cannot be measured; that must not cost the run its files."""
@@ -583,17 +592,17 @@ class Setup:
             warnings.warn(f"the trained model could not be measured: {error}", stacklevel=2)
             return None
 
-    def _keep_seen(self, run: Run, contribution: Contribution, theta: Tensor, evaluation: dict[str, Any]) -> None:
-        """Measure people who took part, where the task asks for them."""
-        people = who_took_part(self.task, self.data, self.test)
-        if people is None:
+    def _keep_monitored(self, run: Run, contribution: Contribution, theta: Tensor, evaluation: dict[str, Any]) -> None:
+        """Measure users who took part, where the task asks for them."""
+        users = who_took_part(self.task, self.data, self.test)
+        if users is None:
             return
         try:
-            evaluation[SEEN] = marked(self._measured(contribution, theta, people), people)
+            evaluation[MONITORED] = marked(self._measured(contribution, theta, users), users)
         except InputError as error:
             warnings.warn(f"people who took part could not be measured: {error}", stacklevel=2)
             return
-        self._keep(run, SEEN, evaluation[SEEN])
+        self._keep(run, MONITORED, evaluation[MONITORED])
 
     def _keep(self, run: Run, name: str, row: dict[str, Any]) -> None:
         if run.folder is not None and run.team.leads:
@@ -610,10 +619,10 @@ def _server(plan: Plan, make: OptimizerFactory, views: list[Tensor], theta: Tens
     )
 
 
-# A run that goes on behind the frozen first layers of its model.
+# A run that goes on after the frozen first layers of its model.
 
 
-def behind_prefix(setup: Setup, folder: Path, *, run: Path | None) -> Setup:
+def with_frozen_features(setup: Setup, folder: Path, *, run: Path | None) -> Setup:
     """The run on what the frozen layers make of its records, with the rest of its model; it releases the whole.
 
     Of several processes, the first one makes what is not there yet, and the others wait for it.
@@ -624,7 +633,7 @@ def behind_prefix(setup: Setup, folder: Path, *, run: Path | None) -> Setup:
         run: the folder of a run that goes on: its frozen layers count, whatever the model begins with.
 
     Raises:
-        InputError: as `cut_for` and `PrefixCache`; or the plan or an opening change the records during the run.
+        InputError: as `cut_for` and `PrefixCache`; or the plan or an initial release change the records during the run.
     """
     if run is not None and isinstance(setup.model, nn.Module):
         checkpoint, model = RunFolder(run).checkpoint, copied(setup.model)
@@ -669,10 +678,10 @@ def refuse_uncut(setup: Setup) -> Split:
         InputError: it cannot be cut, or something before the cut changes in every round.
     """
     setup.plan.refuse_prefix()
-    if setup.opening is not None:
+    if setup.initial_release is not None:
         raise InputError(
-            f"with an opening, the records are known after the {setup.opening.phase} is released, so nothing can be "
-            "kept of them before; leave out prefix_cache (--prefix-cache)"
+            f"the {setup.initial_release.phase} is released before the records are known, so nothing of them can be kept "
+            "before; leave out prefix_cache (--prefix-cache)"
         )
     assert isinstance(setup.model, nn.Module)
     return cut_for(setup.model, setup.plan.trainable, setup.data, setup.options.device)
@@ -698,7 +707,7 @@ class _OfTheWhole(Callback):
 
 @contextmanager
 def _of_the_run(run: Path | None) -> Iterator[None]:
-    """Say of a cache that is of no use that a run which goes on would refuse another one, too."""
+    """Report of a cache that is of no use that a run which goes on would refuse another one, too."""
     try:
         yield
     except InputError as error:
@@ -709,7 +718,7 @@ def _of_the_run(run: Path | None) -> Iterator[None]:
 
 @contextmanager
 def _in_turn() -> Iterator[bool]:
-    """The first process of a team alone, then the others; tells whether this is the first."""
+    """The first process of a team alone, then the others; yields whether this is the first."""
     team = Team()
     try:
         if not team.leads:
@@ -721,15 +730,15 @@ def _in_turn() -> Iterator[bool]:
         team.close()
 
 
-def _refuse_other_model(model: Any, opening: Opening | None) -> None:
+def _refuse_other_model(model: Any, initial_release: InitialRelease | None) -> None:
     """Refuse a module that is there before what decides its size, and a function where nothing calls it."""
-    if opening is not None and (isinstance(model, nn.Module) or not callable(model)):
+    if initial_release is not None and (isinstance(model, nn.Module) or not callable(model)):
         raise InputError(
-            f"with an opening, the model is built after the {opening.phase} is released: give a function of the data, "
+            f"the model is built after the {initial_release.phase} is released: give a function of the data, "
             f"lambda data: models.lstm(vocabulary_size=data.num_classes), got {type(model).__name__}"
         )
-    if opening is None and not isinstance(model, nn.Module):
-        remedy = "a function that builds one is for a run with an opening"
+    if initial_release is None and not isinstance(model, nn.Module):
+        remedy = "a function that builds one is for a run with an initial release"
         if isinstance(model, type):
             remedy = f"make one of the class: {model.__name__}()"
         raise InputError(f"model must be a torch module, got {type(model).__name__}; {remedy}")
@@ -757,9 +766,9 @@ def _refuse_within_run(prefix_cache: Path, out: str | Path | None) -> None:
         )
 
 
-def _refuse_arrays(given: Any, name: str, unit: str) -> None:
+def _refuse_arrays(data: Any, name: str, unit: str) -> None:
     """Refuse what other libraries train on: it does not say what one unit is, or how often a loader shows it."""
-    if not isinstance(given, tuple | list | dict | np.ndarray | Tensor | DataLoader | Dataset):
+    if not isinstance(data, tuple | list | dict | np.ndarray | Tensor | DataLoader | Dataset):
         return
     if unit in ("example", "label"):
         remedy = (
@@ -768,4 +777,4 @@ def _refuse_arrays(given: Any, name: str, unit: str) -> None:
         )
     else:
         remedy = "make a data set of users with sfumato.data.from_arrays"
-    raise InputError(f"{name} must be a data set of sfumato, got {type(given).__name__}; {remedy}")
+    raise InputError(f"{name} must be a data set of sfumato, got {type(data).__name__}; {remedy}")

@@ -1,8 +1,8 @@
 """The frozen first layers of a model: a record goes through them once and not in every round.
 
-Whether a stage's own function holds modules or tensors, beside those that it is given.
+Whether a stage's own function holds modules or tensors other than those that it is given.
 
-A stage that says `run=lambda x: self.block(x)` computes with the network that told it, not with the copy that is
+A stage with `run=lambda x: self.block(x)` computes with the network of that function, not with the copy that is
 trained: nothing puts that network back between clients, and what its layers write would be released. So only what a
 stage names in `parts` is copied, watched and released, and a function that holds more is refused.
 
@@ -44,13 +44,13 @@ def holds_more(function: Callable[..., Any]) -> bool:
     return _holds(function, set())
 
 
-def _holds(value: object, seen: set[int]) -> bool:
-    if id(value) in seen:
+def _holds(value: object, visited: set[int]) -> bool:
+    if id(value) in visited:
         return False
-    seen.add(id(value))
+    visited.add(id(value))
     if isinstance(value, nn.Module | Tensor):
         return True
-    return any(_holds(each, seen) for each in _within(value))
+    return any(_holds(each, visited) for each in _within(value))
 
 
 def _within(value: object) -> list[Any]:
@@ -77,10 +77,10 @@ def _within(value: object) -> list[Any]:
 # that the prefix holds changes.
 #
 # Nothing of the guarantee changes: the clipped, noised sums are those of the same model, to the rounding of sums. That
-# nobody moves what is kept of somebody else is no matter of a trial, which sees few records: each record goes through
-# alone, plain attributes are put back before it, and weights and buffers are compared after some (`alone`). So a row is
-# a function of its record to the last bit, also of layers that couple a batch of records that no trial has met. Not
-# seen is what layers keep outside of themselves (in a class, a global name, a closure).
+# no record changes what is kept of another one is no matter of a trial, which sees few records: each record goes
+# through alone, plain attributes are put back before it, and weights and buffers are compared after some (`alone`). So
+# a row is a function of its record to the last bit, also of layers that couple a batch of records that no trial has
+# met. Not seen is what layers keep outside of themselves (in a class, a global name, a closure).
 
 
 _ORDERED = 6  # records that go through in two orders
@@ -126,14 +126,14 @@ class Split:
 
     def digest(self, input_shape: Sequence[int]) -> str:
         """SHA-256 of the prefix: which stages, what they are made of, their values, and what they read."""
-        told = hashlib.sha256(repr(([stage.name for stage in self.prefix.stages()], list(input_shape))).encode())
-        told.update(_ADDRESS.sub("", repr(self.prefix)).encode())
-        told.update(_ADDRESS.sub("", repr(_settings(self.prefix))).encode())
+        found = hashlib.sha256(repr(([stage.name for stage in self.prefix.stages()], list(input_shape))).encode())
+        found.update(_ADDRESS.sub("", repr(self.prefix)).encode())
+        found.update(_ADDRESS.sub("", repr(_settings(self.prefix))).encode())
         for name in _held(self.prefix):
             values = self._tensors[name].cpu().contiguous()
-            told.update(repr((name, tuple(values.shape), str(values.dtype))).encode())
-            told.update(values.reshape(-1).view(torch.uint8).numpy().data if values.numel() else b"")
-        return told.hexdigest()
+            found.update(repr((name, tuple(values.shape), str(values.dtype))).encode())
+            found.update(values.reshape(-1).view(torch.uint8).numpy().data if values.numel() else b"")
+        return found.hexdigest()
 
     def alone(self, inputs: Tensor) -> Tensor:
         """What the prefix gives for each record by itself, of which none meets another one or its traces.
@@ -292,10 +292,10 @@ def _refuse_not_the_sum(whole: nn.Module, stages: Sequence[Stage], inputs: Tenso
     wanted = tried_on(tried, inputs.clone())
     with torch.no_grad():
         found = Part(tried, stages)(inputs.clone())
-    if not _alike(found, wanted):
+    if not _close(found, wanted):
         raise InputError(
             f"the stages of this {type(whole).__name__}, one after the other, do not give what it gives (a hook, or "
-            f"something between them); let stages() tell all of it, or {_WITHOUT}"
+            f"something between them); let stages() list all of it, or {_WITHOUT}"
         )
 
 
@@ -309,7 +309,7 @@ def _fixed(tried: nn.Module, stages: Sequence[Stage], x: Tensor) -> int:
         training = part(x.clone())
         tried.eval()
         afterwards = part(x.clone())
-        if not _alike(training, afterwards):
+        if not _close(training, afterwards):
             return place
         x = afterwards
     return len(stages)
@@ -334,13 +334,13 @@ def _tried(found: Split, inputs: Tensor) -> tuple[int, ...]:
         alone = torch.cat([prefix(row.clone()) for row in inputs.split(1)])
         found.refuse_touched()
         again = prefix(inputs.clone())
-    if not all(_alike(one, other) for each in (reversed_, alone) for one, other in zip(each, together, strict=True)):
+    if not all(_close(one, other) for each in (reversed_, alone) for one, other in zip(each, together, strict=True)):
         raise InputError(
             f"the frozen layers up to {last} give something else for a record alone than for the same one among "
             f"others, so what they make of it cannot be kept; use layers that work on each record by itself, or "
             f"{_WITHOUT}"
         )
-    if not _alike(again, together):
+    if not _close(again, together):
         raise InputError(
             f"the frozen layers up to {last} give something else when they see the same records again; let forward "
             f"depend on its inputs and the weights alone, or {_WITHOUT}"
@@ -365,7 +365,7 @@ def _settings(part: nn.Module) -> list[tuple[str, list[tuple[str, object]]]]:
     ]
 
 
-def _alike(one: Tensor, other: Tensor) -> bool:
+def _close(one: Tensor, other: Tensor) -> bool:
     """The same to round-off, NaN included."""
     if one.shape != other.shape:
         return False
@@ -395,13 +395,13 @@ _SOME = 6  # that are looked at
 _DRIFT = 1e-3  # of the length of a row, by which other processors and libraries may round it
 _OURS = ("README.txt", "private-")
 _README = """\
-PRIVATE. What the frozen first layers of a model make of private records, one row a record. It tells about as much of
+PRIVATE. What the frozen first layers of a model make of private records, one row a record. It reveals about as much of
 them as the records themselves, and no guarantee covers it: keep it where the records are, for the same eyes, and delete
 it with them. sfumato makes it again where it is missing.
 """
 _MEANING = {"layers": "other weights, or another cut as other layers are trained", "records": "other records"}
 Progress = Callable[[str, int, int], None]
-"""Is told of which data, how many records are done, and of how many."""
+"""Gets which data, how many records are done, and of how many."""
 
 
 class PrefixCache:
@@ -411,7 +411,7 @@ class PrefixCache:
         folder: where rows are kept; it is made if it is not there.
         halves: the model.
         device: where the layers run.
-        progress: is told how it goes.
+        progress: gets how far it is.
 
     Raises:
         InputError: the folder is a file, or holds something else than a cache.
@@ -437,7 +437,7 @@ class PrefixCache:
         if digest not in self._kept:
             try:
                 self._kept[digest] = self._stored(rows, digest, name)
-            except OSError as error:  # else it would be told of the run's folder, which is another one
+            except OSError as error:  # else the message would name the run's folder, which is another one
                 raise InputError(
                     f"prefix_cache {self._folder} cannot be written: {error.strerror or error}; make room and run the "
                     "same command again, or name another folder (--prefix-cache)"
@@ -525,7 +525,7 @@ def _digest(data: Any) -> str:
 
 
 def _some(rows: Any, device: str) -> Tensor:
-    """Some records, and others that are made up: they may be many of a kind."""
+    """Some records, and placeholders: records may be many of a kind."""
     if not rows.shape[0]:
         raise InputError("there are no records to put through the frozen layers")
     real = to_tensor(np.concatenate([np.asarray(rows[place : place + 1]) for place in _places(int(rows.shape[0]))]))

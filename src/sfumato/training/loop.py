@@ -9,19 +9,19 @@ Everything random is a function of the run's key and the round, so a run that wa
 repeats the rounds since then bit for bit: the same cohort, the same noise, the same ledger.
 
 Rounds that are a phase of a run draw under its name and what they begin with, too: the model, what it computes and what
-the contribution keeps beside it, such as what an earlier phase has learned.
+the contribution keeps with it, such as what an earlier phase has learned.
 Between an earlier release and the first checkpoint of the loop nothing keeps these, so two copies of a run that was
 killed there may go on with two models; under one noise, the difference of their first sums would leave without any.
 The same holds of a run without phases that was killed before that checkpoint, while its untrained model was measured
 for example: when it goes on, it draws so, too.
 
-An opening is what a run releases before its first round, as a phase of the run: its cost stands in the same ledger,
-before the rounds, and one statement covers both. What it releases decides the data that the rounds see and the size of
-the model; both are made after it. Until then the run is tried out with something made up, so that a mistake is found
-before anything is spent.
+An initial release is what a run releases before its first round, as a phase of the run: its cost stands in the same
+ledger, before the rounds, and one statement covers both. What it releases decides the data that the rounds see and the
+size of the model; both are made after it. Until then the run is tried out with a placeholder, so that a mistake is
+found before anything is spent.
 
-An opening answers in its docstring: which unit it protects and by how much that unit moves what it counts; who is
-counted; what is released; and what happens where a run goes on.
+An initial release answers in its docstring: which unit it protects and by how much that unit moves what it counts; who
+is counted; what is released; and what happens where a run goes on.
 """
 
 import json
@@ -47,17 +47,17 @@ from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Server
 
 ROUNDS = "rounds"
-"""What the ledger calls the rounds that come after an opening."""
+"""What the ledger calls the rounds that come after an initial release."""
 
 
-class Opening(Protocol):
+class InitialRelease(Protocol):
     """The first release of a run.
 
     Attributes:
         phase: its name in the ledger.
-        words: how the statement tells it, a phrase.
+        words: how the statement words it, a phrase.
         assumptions: sentences that its guarantee rests on.
-        rehearsal: something made up that it could release.
+        placeholder: a value of the kind that it releases, from no record.
     """
 
     @property
@@ -67,9 +67,9 @@ class Opening(Protocol):
     @property
     def assumptions(self) -> tuple[Stated, ...]: ...
     @property
-    def rehearsal(self) -> Any: ...
+    def placeholder(self) -> Any: ...
 
-    def decided(self, delta: float) -> Self:
+    def resolved(self, delta: float) -> Self:
         """With all settings that follow from the statement's δ.
 
         Raises:
@@ -78,10 +78,10 @@ class Opening(Protocol):
         ...
 
     def as_started(self, recorded: Mapping[str, Any]) -> Self:
-        """With what a search found as the run in whose plan.json this was told of the opening has it."""
+        """With what a search found in the run whose plan.json recorded this of the initial release."""
         ...
 
-    def outlook(self, population: int) -> str:
+    def warning(self, population: int) -> str:
         """Why it will hardly release anything of use among so many units, from public numbers; "" for no reason."""
         ...
 
@@ -106,7 +106,7 @@ class Opening(Protocol):
 
         Args:
             run: has started, unless the phase is in its checkpoint.
-            data: that the rounds train on; nobody else is counted.
+            data: that the rounds train on; no one else is counted.
             adjacency: the run's.
 
         Raises:
@@ -119,7 +119,7 @@ class Opening(Protocol):
         ...
 
     def public(self, data: Any) -> Any:
-        """What is public of prepared data: a model is built from that, as its size and first weights are told."""
+        """What is public of prepared data: a model is built from that, as its size and first weights are public."""
         ...
 
 
@@ -149,7 +149,7 @@ class Loop:
         run: key, ledger, metrics and checkpoints.
         phase: what the ledger calls these rounds, where the run releases more than them; they are drawn within it, so
             several loops of one run have different phases.
-        callback: is told what happens.
+        callback: is called for what happens.
         last: False where the run goes on after these rounds.
 
     Attributes:
@@ -205,7 +205,7 @@ class Loop:
             cadence: when to evaluate and save.
             epsilon_so_far: ε after so many rounds, for the metrics.
             evaluate: measures the model after a round; None for never.
-            show: is told every row of the metrics.
+            show: gets every row of the metrics.
         """
         saved_at, watch = time.monotonic(), Watch()
         if not self._resumed:
@@ -238,12 +238,12 @@ class Loop:
             "clip_norm": clip_norm,
             "learning_rate": self._server.learning_rate,
             "cohort_planned": self._sum.grouping.clients,
-            # How long a round takes tells how many people took part.
+            # How long a round takes reveals how many users took part.
             "not_private": {**tally.row(), "seconds": round(time.monotonic() - started, 4)},
         }
         self._note(row, show)
-        if (told := watch.add(row)) and self._run.team.leads:
-            warnings.warn(told, stacklevel=3)
+        if (line := watch.add(row)) and self._run.team.leads:
+            warnings.warn(line, stacklevel=3)
         self._callback.on_round(row)
         return stop
 
@@ -277,15 +277,15 @@ class Loop:
             self._draw_under(self._run.team.from_leader(self._word_of_beginning()))
 
     def _word_of_beginning(self) -> str:
-        """A digest of all that decides the sums beside plan, data and key, which the run compares itself."""
-        told = repr(self._model_fingerprint)
+        """A digest of all that decides the sums except plan, data and key, which the run compares itself."""
+        found = repr(self._model_fingerprint)
         if self._phase is None:
-            told += json.dumps(self._contribution.settings(), sort_keys=True)
+            found += json.dumps(self._contribution.settings(), sort_keys=True)
         if self._model_fingerprint is not None and self._model_fingerprint["draws"] and self._run.team.size > 1:
-            told += f" in {self._run.team.size} processes"  # which divide the draws among them
+            found += f" in {self._run.team.size} processes"  # which divide the draws among them
         own = {f"contribution.{name}": tensor for name, tensor in self._contribution.tensors().items()}
         tensors = {"theta": self._theta, **self._contribution.trained.frozen(), **own}
-        return digest(told, {name: tensor.detach().cpu() for name, tensor in tensors.items()})
+        return digest(found, {name: tensor.detach().cpu() for name, tensor in tensors.items()})
 
     def _draw_under(self, beginning: str | None) -> None:
         self._beginning = beginning

@@ -25,7 +25,7 @@ from sfumato.training.private_sum import PrivateSum
 # What a caller of `fit` may do between the rounds: log, measure, schedule, stop.
 #
 # Between two rounds nothing is released that was not before, so a callback changes no guarantee as long as it only
-# reads the rows that it is given and the model of the round. What it is told under "not_private" came about without
+# reads the rows that it is given and the model of the round. What it gets under "not_private" came about without
 # noise, and what it prints, sends or decides by that is outside of the guarantee.
 
 
@@ -98,27 +98,27 @@ class Callbacks(Callback):
         self._members = tuple(members)
 
     def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
-        """Tell all."""
+        """Call all."""
         for member in self._members:
             member.on_start(plan, rounds, done)
 
     def on_round(self, row: dict[str, Any]) -> None:
-        """Tell all."""
+        """Call all."""
         for member in self._members:
             member.on_round(row)
 
     def on_evaluation(self, row: dict[str, Any], model: nn.Module) -> None:
-        """Tell all."""
+        """Call all."""
         for member in self._members:
             member.on_evaluation(row, model)
 
     def on_checkpoint(self, round: int, folder: Path | None) -> None:
-        """Tell all."""
+        """Call all."""
         for member in self._members:
             member.on_checkpoint(round, folder)
 
     def on_end(self, result: Any) -> None:
-        """Tell all."""
+        """Call all."""
         for member in self._members:
             member.on_end(result)
 
@@ -130,10 +130,11 @@ class Callbacks(Callback):
 # What a run has cost after a round, and what all its rounds will have cost: by the accountants of the statement.
 #
 # Both are upper bounds for one unit, with all that was released before the rounds. After the first 128 rounds, what a
-# round has cost is told as of one that is up to 1.6 % later: a million rounds take 900 answers of some milliseconds.
+# round has cost is reported as of one that is up to 1.6 % later: a million rounds take 900 answers of some
+# milliseconds.
 
 
-_BITS = 7  # of a number of rounds that are told apart
+_BITS = 7  # of a number of rounds that are distinguished
 
 
 class CostSoFar:
@@ -171,7 +172,7 @@ class CostSoFar:
 
 
 def before_rounds(spent: Event, private_sum: PrivateSum, done: int) -> Event | None:
-    """What a run has released beside the rounds that it has done."""
+    """What a run has released in addition to the rounds that it has done."""
     counts = dict(terms(spent))
     for event, count in terms(private_sum.event(done)) if done else ():
         counts[event] = counts.get(event, 0) - count
@@ -183,7 +184,7 @@ def before_rounds(spent: Event, private_sum: PrivateSum, done: int) -> Event | N
 #
 # Guarantees no false praise: silence means that nothing speaks against the run, not that it is good. Losses and counts
 # of contributions were computed from private records without noise, measurements from the test data; the caller says
-# which of the two may be told.
+# which of the two may be shown.
 
 
 _LAST = 3
@@ -195,8 +196,8 @@ _BEFORE_AND_AFTER = (
     ("accuracy", "accuracy", 1),
     ("auc", "area under the ROC curve", 1),
 )
-"""Measures that tell whether the training brought anything: key, name, and 1 where more is better, -1 where less is.
-The first that there is decides: a share of values that are nearly right is no measure beside their error."""
+"""Measures that show whether the training brought anything: key, name, and 1 where more is better, -1 where less is.
+The first that there is decides: a share of values that are nearly right is no measure next to their error."""
 
 
 Column = Sequence[float | None]
@@ -206,9 +207,9 @@ def trouble(private: Mapping[str, Column] | None, evaluation: Mapping[str, Any] 
     """Why the model is of no use, in a sentence or two; "" where nothing speaks against it.
 
     Args:
-        private: "units", "loss" and "non_finite" of every round; None where they may not be told.
+        private: "units", "loss" and "non_finite" of every round; None where they may not be shown.
         evaluation: scores of the models "untrained" and "trained", and the number of "classes", as far as they are
-            known; None where they may not be told.
+            known; None where they may not be shown.
     """
     reasons = diverged(private) if private else []
     reasons += _chance(evaluation) if evaluation else []
@@ -254,23 +255,23 @@ def diverged(private: Mapping[str, Column]) -> list[str]:
 
 
 class Watch:
-    """Tells while it happens of contributions that are not finite, once in a run, and of a divergence, once for all
+    """Warns during the run of contributions that are not finite, once in a run, and of a divergence, once for all
     rounds in a row of which it is true."""
 
     def __init__(self) -> None:
         self._columns: dict[str, list[float | None]] = {"units": [], "loss": [], "non_finite": []}
-        self._told = self._told_of_zeros = False
+        self._diverged = self._warned_of_zeros = False
 
     def add(self, row: Mapping[str, Any]) -> str:
-        """Take in a row of the metrics; one line where there is something new to tell, otherwise ""."""
+        """Take in a row of the metrics; one line where there is something new to report, otherwise ""."""
         for name, column in self._columns.items():
             column.append(row["not_private"].get(name))
             del column[: -2 * _LAST]
         reasons = diverged(self._columns) if len(self._columns["units"]) >= _LAST else []
-        begins, self._told = bool(reasons) and not self._told, bool(reasons)
+        starts, self._diverged = bool(reasons) and not self._diverged, bool(reasons)
         broken, units = (row["not_private"].get(name) or 0 for name in ("non_finite", "units"))
-        first, self._told_of_zeros = bool(broken) and not self._told_of_zeros, self._told_of_zeros or bool(broken)
-        if begins:
+        first, self._warned_of_zeros = bool(broken) and not self._warned_of_zeros, self._warned_of_zeros or bool(broken)
+        if starts:
             return (
                 f"round {row['round']}: {', and '.join(reasons)}; each further round costs privacy and teaches "
                 "nothing: stop, and start a new run with lower learning rates"
@@ -279,7 +280,7 @@ class Watch:
             return (
                 f"round {row['round']}: {broken} of {units} contributions were not finite and counted as zero; look "
                 "for NaN and infinite numbers in the records, or lower the learning rates (metrics.jsonl has "
-                "non_finite of every round, this is told once)"
+                "non_finite of every round, this is reported once)"
             )
         return ""
 
@@ -312,38 +313,38 @@ def _no_gain(evaluation: Mapping[str, Any]) -> str:
         if before is not None and after is not None:
             if better * after > better * before:
                 return ""
-            told = f"{words} {before:.4g} before and {after:.4g} after"
-            return f"The training brought nothing on the test data: {told}."
+            change = f"{words} {before:.4g} before and {after:.4g} after"
+            return f"The training brought nothing on the test data: {change}."
     return ""
 
 
-# People who took part, measured as those are who did not.
+# Users who took part, measured as those are who did not.
 #
 # What it shows was computed from private records without noise, so it is private: it stays in the folder of the run and
-# on its own page, and is told nowhere else unless somebody asks for private figures.
+# on its own page, and is shown nowhere else unless somebody asks for private figures.
 
 
-SEEN = "seen"
-"""The name of the measurement in evaluation.json, beside "untrained" and "trained"."""
+MONITORED = "seen"
+"""The name of the measurement in evaluation.json, with "untrained" and "trained"."""
 
 
-_SAID = "measured without noise on people who took part"
+_PRIVATE = "measured without noise on people who took part"
 
 
 def who_took_part(task: Task, data: Any, test: Any) -> Any | None:
     """Some of those who took part, at most as many as the test has; None where the task does not ask for them.
 
-    They stand at even distances in the data: a rule that looks at nobody's records.
+    They stand at even distances in the data: a rule that looks at no record.
     """
-    if test is None or not getattr(task, "asks_seen", False):
+    if test is None or not getattr(task, "monitors_training_users", False):
         return None
     count = min(len(data), len(test))
     return data.subset(np.arange(count) * len(data) // count)
 
 
-def marked(row: dict[str, Any], people: Any) -> dict[str, Any]:
-    """The row as evaluation.json has it: of how many people, and that it is private."""
-    return {"not_private": _SAID, "users": len(people), **row}
+def marked(row: dict[str, Any], users: Any) -> dict[str, Any]:
+    """The row as evaluation.json has it: of how many users, and that it is private."""
+    return {"not_private": _PRIVATE, "users": len(users), **row}
 
 
 # Progress on stderr: a bar on a terminal; elsewhere a line now and then, for a log: round, ε, rate, time left.
@@ -409,14 +410,14 @@ class Display:
             "" if loss is None else f"loss {loss:.3g} (private)",
             self._measured,
         ]
-        told = " · ".join(p for p in parts if p)
-        self._progress.update(self._task, completed=row["round"], description=told)
+        text = " · ".join(p for p in parts if p)
+        self._progress.update(self._task, completed=row["round"], description=text)
         if self._lines is not None:
-            self._lines.state = row["round"], told
+            self._lines.state = row["round"], text
 
 
 class _Lines:
-    """A thread that tells the state every so many seconds, also where a round takes longer than that.
+    """A thread that reports the state every so many seconds, also where a round takes longer than that.
 
     Attributes:
         state: rounds done and what is known of the last one, in words.
@@ -426,7 +427,7 @@ class _Lines:
         self.state: tuple[int, str] = done, ""
         self._rounds, self._before, self._every = rounds, done, every
         self._over = threading.Event()
-        self._thread = threading.Thread(target=self._tell, args=(sys.stderr,), name="progress", daemon=True)
+        self._thread = threading.Thread(target=self._report, args=(sys.stderr,), name="progress", daemon=True)
 
     def start(self) -> None:
         self._started = time.monotonic()
@@ -437,7 +438,7 @@ class _Lines:
         self._over.set()
         self._thread.join()
 
-    def _tell(self, out: TextIO) -> None:
+    def _report(self, out: TextIO) -> None:
         while not self._over.wait(self._every):
             try:
                 print(self._line(), file=out, flush=True)
@@ -445,11 +446,11 @@ class _Lines:
                 return
 
     def _line(self) -> str:
-        done, told = self.state
+        done, text = self.state
         seconds = time.monotonic() - self._started
         rate = (done - self._before) / seconds
         left = f"{rate:.3g} rounds/s · {_duration((self._rounds - done) / rate)} left" if rate else ""
-        return " · ".join(filter(None, (f"sfumato: round {done:,} of {self._rounds:,}", told, left)))
+        return " · ".join(filter(None, (f"sfumato: round {done:,} of {self._rounds:,}", text, left)))
 
 
 def _duration(seconds: float) -> str:

@@ -61,8 +61,8 @@ class Plan:
     Attributes:
         cohort: who takes part in a round, and how many: a number of contributions (of examples, or of clients), a word
             ("poisson": independent coins; "fixed_size"; "shuffled": epochs in random order; "cyclic_poisson": coins
-            within parts that take turns; "min_separation": whoever has checked in and has not taken part for a while),
-            or a sampler of `sfumato.sampling`. Correlated noise needs one of the last three.
+            within parts that take turns; "min_separation": any who have checked in and have not taken part for a
+            while), or a sampler of `sfumato.sampling`. Correlated noise needs one of the last three.
         clipping: the bound on a contribution: a norm, a word ("flat"; "per_layer": each layer's part; "automatic": all
             are brought to one length; "adaptive": follows a quantile of their norms with a noisy count), a bound of
             `sfumato.clipping`, or None for a run without privacy.
@@ -142,7 +142,7 @@ class Plan:
             self.clipping.counted.count_noise_std(clients=self.cohort.size, noise_multiplier=z or 0.0)
 
     def optimizer_for(self, private_sum: PrivateSum) -> OptimizerFactory:
-        """The optimiser with its rate decided, for these rounds."""
+        """The optimiser with its rate resolved, for these rounds."""
         if self.server.learning_rate is not None:
             return self.server
         noise = private_sum.mechanism
@@ -207,7 +207,7 @@ class Plan:
         )
 
     def for_population(self, population: int) -> Self:
-        """The plan with everything decided that depends on the number of units: limits, and coefficients of noise."""
+        """The plan with everything resolved that depends on the number of units: limits, and coefficients of noise."""
         return self._planned(population)
 
     def _planned(self, population: int) -> Self:
@@ -263,7 +263,7 @@ class Plan:
             epsilon: budget of the whole run, > 0.
             delta: in (0, 1); None for 0.01 / population.
             population: public number of units.
-            before: what the run releases before its rounds (`Opening.event`); the budget is for both together.
+            before: what the run releases before its rounds (`InitialRelease.event`); the budget is for both together.
 
         Raises:
             InputError: no noise reaches the budget; the message gives the smallest ε in reach.
@@ -430,9 +430,9 @@ class Plan:
         """Train, and say what it cost.
 
         Args:
-            model: any torch module that gives what the plan trains; it is copied, never changed. With an opening
-                (`RunOptions.opening`), a function that builds it from what is public of the data to train on: the shape
-                of inputs and the number of classes, no record.
+            model: any torch module that gives what the plan trains; it is copied, never changed. With an initial
+                release (`RunOptions.initial_release`), a function that builds it from what is public of the data to
+                train on: the shape of inputs and the number of classes, no record.
             data: the private records.
             validation: public data to measure during the run; what it shows is not covered by the guarantee.
             test: data to measure before the first and after the last round.
@@ -528,9 +528,9 @@ def _refuse_spent(before: Event, adjacency: Adjacency, epsilon: float, delta: fl
         )
 
 
-def _numbers(kept: Any) -> tuple[float, ...] | None:
+def _numbers(values: Any) -> tuple[float, ...] | None:
     """A list of numbers in plan.json; None where it holds none."""
-    return tuple(kept) if isinstance(kept, list) and all(map(is_number, kept)) else None
+    return tuple(values) if isinstance(values, list) and all(map(is_number, values)) else None
 
 
 # Plans that earlier versions wrote.

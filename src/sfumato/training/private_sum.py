@@ -92,7 +92,7 @@ class PrivateSum:
         return Gaussian(noise_multiplier=self._count_noise_std / COUNT_SENSITIVITY, label="count noise")
 
     def record(self, round: int, clip_norm: float | None) -> dict[str, Any]:
-        """What the ledger keeps of a round beside its event: all of it public."""
+        """What the ledger keeps of a round with its event: all of it public."""
         scale = self.scale(clip_norm)
         record: dict[str, Any] = {
             "round": round + 1,

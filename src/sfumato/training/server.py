@@ -272,7 +272,7 @@ class Server:
 
     @property
     def learning_rate(self) -> float | list[float] | None:
-        """Of the last step; a list where groups of parameters differ; None where the optimiser does not tell."""
+        """Of the last step; a list where groups of parameters differ; None where the optimiser does not show it."""
         rates = [float(group["lr"]) for group in self._optimizer.param_groups]
         return rates if len(set(rates)) > 1 else rates[0] if rates else None
 
@@ -335,7 +335,7 @@ class Server:
             self._average.vector.copy_(tensors["average"])
 
     def describe(self) -> str:
-        """The optimiser and its settings, to tell one from another."""
+        """The optimiser and its settings, to distinguish one from another."""
         groups = [
             {k: v for k, v in group.items() if k != "params"} for group in self._optimizer.state_dict()["param_groups"]
         ]

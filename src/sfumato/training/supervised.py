@@ -11,7 +11,7 @@ then put back. Such models are trained one at a time even when several threads a
 >>> outputs(model, inputs).argmax(1).tolist()
 [0, 0, 1, 1]
 
-A model that was trained plainly, without privacy: whether it fits, and how good it is; no task tells it.
+A model that was trained plainly, without privacy: whether it fits, and how good it is; no task measures it.
 
 >>> from sfumato.data import examples_from_arrays
 >>> data = examples_from_arrays(np.zeros((4, 2), np.float32), np.array([0, 1, 2, 0]), num_classes=3)
@@ -52,15 +52,15 @@ _OF_NUMBERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "poisson": functional.poisson_nll_loss,  # of logarithms, without log y!
 }
 _GENERATOR = threading.Lock()
-"""Held by whoever draws from torch's generator, of which a process has one."""
+"""Held by any thread that draws from torch's generator, of which a process has one."""
 
 
 @dataclass(frozen=True)
 class AddedLoss:
-    """A term of the loss beside that of the labels.
+    """A term of the loss in addition to that of the labels.
 
     Attributes:
-        parameters: trained beside those of the model.
+        parameters: trained with those of the model.
         loss: what is added to a step's loss, from how much of the training is done, in [0, 1); it is called after
             the labelled examples have gone through the model.
     """
@@ -145,8 +145,8 @@ class Supervised:
                 bool [n, A]; with a loss of numbers, numbers [n].
             source: of the order and of what the model draws; it must be of this training alone.
             device: where to train.
-            added: a term of the loss beside that of the targets; None for none.
-            watch: is told after each step how many are done, and of how many; what it raises ends the training.
+            added: a term of the loss in addition to that of the targets; None for none.
+            watch: gets after each step how many are done, and of how many; what it raises ends the training.
 
         Returns:
             the trained copy on that device, in evaluation mode.
@@ -243,7 +243,7 @@ def batches_in_order(source: RandomSource, name: str, examples: int, batches: in
 
     Args:
         source: of the orders.
-        name: tells several of one training apart.
+        name: distinguishes several of one training.
         examples: how many there are, >= 1.
         batches: into which an epoch is cut; their sizes differ by one at most.
     """

@@ -23,7 +23,7 @@ from sfumato.models import PublicBatchNorm, refresh_statistics, trainable_parame
 from sfumato.models.public_batch_norm import public_inputs_of
 
 HEAD = "head.weight"
-"""The released name of a head that is trained beside the model."""
+"""The released name of a head that is trained with the model."""
 
 _SHOWN = 8  # names in a message
 
@@ -38,12 +38,13 @@ class Trainable:
         head: float [classes, d], one more trained parameter that is no part of the module; None for none.
         in_place: train the user's own module, where it is and in the mode it is in, for a loop of the user's own; a
             copy of it as it was is kept for the release.
-        own: a regular expression of whole parameter names: these are each contributor's own. They are no part of the
-            vector, begin with the same values for everybody, and are released as they were in the beginning.
+        local_parameters: a regular expression of whole parameter names: these are each contributor's own. They are no
+            part of the vector, begin with the same values for everybody, and are released as they were in the
+            beginning.
 
     Attributes:
         model: the copy, or the user's own.
-        own: the parameters that are each contributor's own, by name.
+        local_parameters: the parameters that are each contributor's own, by name.
         layout: names and shapes of the trained parameters, the head last.
         parameters: the trained parameters, each a view of `vector`.
         vector: float [size], all of them one after the other.
@@ -51,7 +52,7 @@ class Trainable:
 
     Raises:
         InputError: the module cannot be copied, nothing is to be trained, a parameter is no real number, a tensor is
-            called as the shared head is, or `own` names none or all of those that are trained.
+            called as the shared head is, or `local_parameters` names none or all of those that are trained.
     """
 
     def __init__(
@@ -62,14 +63,16 @@ class Trainable:
         device: torch.device | str = "cpu",
         head: Tensor | None = None,
         in_place: bool = False,
-        own: str | None = None,
+        local_parameters: str | None = None,
     ) -> None:
         self._source = copied(model) if in_place else model
         self.model = model if in_place else copied(model).to(device).train()
         bare = head is not None and not any(True for _ in self.model.parameters())
         named = [] if bare else _chosen(self.model, spec)
-        self.own = {} if own is None else _own(self.model, named, own)
-        named = [(name, parameter) for name, parameter in named if name not in self.own]
+        self.local_parameters = (
+            {} if local_parameters is None else _local_parameters(self.model, named, local_parameters)
+        )
+        named = [(name, parameter) for name, parameter in named if name not in self.local_parameters]
         if head is not None:
             self._refuse_head()
             named = [*named, (HEAD, nn.Parameter(head.to(device, copy=True)))]
@@ -102,7 +105,7 @@ class Trainable:
 
     def load(self, theta: Tensor) -> None:
         """Put a parameter vector, float [size], into the model."""
-        # One by one, so that each parameter's version tells that it has changed.
+        # One by one, so that each parameter's version shows that it has changed.
         with torch.no_grad():
             for parameter, view in zip(self.parameters, self.views(theta), strict=True):
                 parameter.copy_(view)
@@ -113,14 +116,14 @@ class Trainable:
             self.load(theta)
             refresh_statistics(part, *(public_inputs_of(part) or ()))
 
-    def kept(self, name: str) -> Tensor:
+    def initial_value(self, name: str) -> Tensor:
         """What a tensor of this name that is not in the vector was before any record was seen."""
         return self._kept[name]
 
-    def renew_own(self) -> None:
+    def reset_local_parameters(self) -> None:
         """Give a contributor's own parameters the values that everybody begins with."""
         with torch.no_grad():
-            for name, parameter in self.own.items():
+            for name, parameter in self.local_parameters.items():
                 parameter.copy_(self._kept[name])
 
     def released(self, theta: Tensor) -> dict[str, Tensor]:
@@ -148,7 +151,7 @@ class Trainable:
         return model
 
     def shapes(self) -> str:
-        """Names and shapes, of what is trained and of what is not, to tell one model from another."""
+        """Names and shapes, of what is trained and of what is not, to distinguish one model from another."""
         trained = [(name, tuple(shape)) for name, shape in zip(self.layout.names, self.layout.shapes, strict=True)]
         return f"{trained} {[(name, tuple(value.shape)) for name, value in self._kept.items()]}"
 
@@ -287,7 +290,7 @@ def _chosen(model: nn.Module, spec: str) -> list[tuple[str, nn.Parameter]]:
     return named
 
 
-def _own(model: nn.Module, named: list[tuple[str, nn.Parameter]], pattern: str) -> dict[str, nn.Parameter]:
+def _local_parameters(model: nn.Module, named: list[tuple[str, nn.Parameter]], pattern: str) -> dict[str, nn.Parameter]:
     """Those of the parameters that are each contributor's own."""
     try:
         wanted = re.compile(pattern)
