@@ -286,7 +286,7 @@ def test_embeddings_are_for_fedemb_and_classes_are_no_values():
     classes = from_arrays(np.zeros((8, 1), np.int64), np.arange(8) % 2, np.arange(8) // 2)
     with pytest.raises(InputError, match="needs a value for each record"):
         PLAN.fit(Factors(), classes)
-    with pytest.raises(InputError, match="nobody has two records"):
+    with pytest.raises(InputError, match="no user has two records"):
         PLAN.fit(Factors(), from_arrays(np.zeros((8, 1), np.int64), np.ones(8, np.float32), np.arange(8)))
 
 

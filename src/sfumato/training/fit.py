@@ -680,8 +680,8 @@ def refuse_uncut(setup: Setup) -> Split:
     setup.plan.refuse_prefix()
     if setup.initial_release is not None:
         raise InputError(
-            f"the {setup.initial_release.phase} is released before the records are known, so nothing of them can be kept "
-            "before; leave out prefix_cache (--prefix-cache)"
+            f"the {setup.initial_release.phase} is released before the records are known, so nothing of them can be "
+            "kept before; leave out prefix_cache (--prefix-cache)"
         )
     assert isinstance(setup.model, nn.Module)
     return cut_for(setup.model, setup.plan.trainable, setup.data, setup.options.device)
