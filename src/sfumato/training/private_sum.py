@@ -65,7 +65,7 @@ class PrivateSum:
 
     def event(self, rounds: int) -> Event:
         """What the first so many rounds cost one unit; the whole run where its rounds share noise."""
-        return self._event(self._moved, rounds)
+        return self._event(self._unit_sensitivity, rounds)
 
     def contributor_event(self, rounds: int) -> Event:
         """The same for one whole contribution (the convention of papers on virtual clients)."""
@@ -75,7 +75,7 @@ class PrivateSum:
         """What the ledger records before this round, from 0; None for nothing: the whole run is in round 0's."""
         if self.whole:
             return self.event(self.rounds) if round == 0 else None
-        return self._single(self._moved, counted=self.counts(round))
+        return self._single(self._unit_sensitivity, counted=self.counts(round))
 
     def counts(self, round: int) -> bool:
         """Whether this round also releases a noisy count, for the clip norm of the next one."""
@@ -112,7 +112,7 @@ class PrivateSum:
         return 0.0 if clip_norm is None else self.bound.sensitivity(clip_norm)
 
     @property
-    def _moved(self) -> float:
+    def _unit_sensitivity(self) -> float:
         """By how many bounds a unit that comes or goes moves the sum; accountants double it for replace themselves."""
         return self.relative_sensitivity / (2.0 if self.sampler.adjacency == "replace" else 1.0)
 
@@ -124,26 +124,27 @@ class PrivateSum:
             return 0.0
         return rule.count_noise_std(clients=self.grouping.clients, noise_multiplier=noise)
 
-    def _event(self, moved: float, rounds: int) -> Event:
+    def _event(self, sensitivity: float, rounds: int) -> Event:
         rule = self.bound.counted
         if rule is None and self.whole:
-            return self.mechanism.event(moved, self.sampler, self.rounds) * min(rounds, 1)
+            return self.mechanism.event(sensitivity, self.sampler, self.rounds) * min(rounds, 1)
         if rule is None:
-            return self.mechanism.event(moved, self.sampler, rounds)
+            return self.mechanism.event(sensitivity, self.sampler, rounds)
         if self.whole:
             raise InputError(
                 f"adaptive clipping is accounted round by round, and a run with {self.sampler.describe()} and "
                 f"{self.mechanism.describe()} is not; use clipping=flat with a norm of your own"
             )
         counted = rounds if rule.adapted_rounds is None else min(rounds, rule.adapted_rounds)
-        return self._single(moved, counted=True) * counted + self._single(moved, counted=False) * (rounds - counted)
+        with_count, without = (self._single(sensitivity, counted=each) for each in (True, False))
+        return with_count * counted + without * (rounds - counted)
 
-    def _single(self, moved: float, *, counted: bool) -> Event:
+    def _single(self, sensitivity: float, *, counted: bool) -> Event:
         """One round of independent noise, with its count or without."""
         if not counted or self.mechanism.multiplier == 0:
-            return self.mechanism.event(moved, self.sampler, 1)
-        noisy_sum = self._independent().sharing(self.count_mechanism().multiplier).single(moved)
-        return self.sampler.account(acc.joint(noisy_sum, acc.ClipCount(self._count_noise_std / moved)))
+            return self.mechanism.event(sensitivity, self.sampler, 1)
+        noisy_sum = self._independent().sharing(self.count_mechanism().multiplier).single(sensitivity)
+        return self.sampler.account(acc.joint(noisy_sum, acc.ClipCount(self._count_noise_std / sensitivity)))
 
     def _independent(self) -> Gaussian:
         assert isinstance(self.mechanism, Gaussian)  # a count with another one is refused at once
