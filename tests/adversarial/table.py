@@ -45,7 +45,7 @@ from sfumato.clipping import Flat
 from sfumato.data.split import divide
 from sfumato.federated.clients import Clients
 from sfumato.federated.contribution import LocalContribution
-from sfumato.federated.slots import Places
+from sfumato.federated.slots import BatchSlots
 from sfumato.guard import Findings, Recheck, SelfCheck
 from sfumato.mechanisms import Gaussian
 from sfumato.per_example import covered
@@ -185,7 +185,7 @@ def shared_clients() -> Iterator[Row]:
         for who in (everybody, everybody[:-1]):
             cohort = Cohort.of_single_units(who)
             with pytest.MonkeyPatch.context() as patch:
-                patch.setattr(Places, "operations", together)
+                patch.setattr(BatchSlots, "operations", together)
                 share = contribution.clipped_sum(RoundContext(theta, cohort, 0, plan.clipping, clip_norm, source))
             sums.append(share.total.clone())
         yield "A5", kind, times(float((sums[0] - sums[1]).norm()) / clip_norm), refusal(build)

@@ -20,7 +20,7 @@ from sfumato.statement import Statement
 from sfumato.statement.statement import NOT_STATED
 from sfumato.training import RoundContext, RunOptions
 from sfumato.training.monitoring import columns, diverged
-from sfumato.training.server import MOST_MOVED
+from sfumato.training.server import MAX_NOISE_NORM
 
 # Plans: what is accounted follows from what runs, and what cannot be right is refused in one line.
 
@@ -380,8 +380,8 @@ def test_the_noise_of_all_rounds_moves_the_model_a_little(kind, server_optimizer
         clipping=clip_norm,
         server=server_optimizer,
     )
-    assert moved(plan) <= 1.1 * MOST_MOVED
-    assert moved(plan.replace(server={"learning_rate": 1.0})) > 2 * MOST_MOVED
+    assert moved(plan) <= 1.1 * MAX_NOISE_NORM
+    assert moved(plan.replace(server={"learning_rate": 1.0})) > 2 * MAX_NOISE_NORM
 
 
 def rate(plan, *, size: int) -> float:

@@ -26,7 +26,7 @@ from sfumato.federated.client import (
     widths,
 )
 from sfumato.federated.losses import ArcFace, Cosine, SquaredLoss
-from sfumato.federated.slots import Places, present, shapes_of
+from sfumato.federated.slots import BatchSlots, present, shapes_of
 from sfumato.models import recommender
 from sfumato.sampling import Cohort
 from sfumato.training import RoundContext, Trainable
@@ -86,7 +86,9 @@ def ratings(seed: int = 0) -> ClientData:
     )
 
 
-def deltas(trainer: BatchedTrainer, places: Places, data: ClientData, who: np.ndarray) -> Iterator[tuple[int, Tensor]]:
+def deltas(
+    trainer: BatchedTrainer, places: BatchSlots, data: ClientData, who: np.ndarray
+) -> Iterator[tuple[int, Tensor]]:
     """Each one's, in company of the others."""
     theta = trainer.trained.initial
     for standing in places.operations(data.of(who), 7 * who):
@@ -105,7 +107,7 @@ def different(work: ClientTraining, build: Callable[[], nn.Module], data: Client
     fresh = partial(BatchedTrainer, work)
     trainer, places = (
         fresh(Trainable(model, local_parameters=own)),
-        Places(MOST, fresh(Trainable(model, local_parameters=own))),
+        BatchSlots(MOST, fresh(Trainable(model, local_parameters=own))),
     )
     everybody = np.arange(COUNT)
     expected = dict(deltas(trainer, places, data, everybody))
@@ -141,17 +143,17 @@ def test_nobody_does_where_clients_rebuild_a_part_of_their_own(kind):
 def test_it_takes_more_than_chance(monkeypatch):
     """In operations as wide as there are clients, the same clients do change each other: the tests above can fail."""
 
-    def crowds(self: Places, clients: ClientData, draws: np.ndarray) -> Iterator[np.ndarray]:
+    def crowds(self: BatchSlots, clients: ClientData, draws: np.ndarray) -> Iterator[np.ndarray]:
         shapes, group = np.unique(shapes_of(self._trainer.local, clients), axis=0, return_inverse=True)
         return (np.flatnonzero(group.reshape(-1) == number) for number in range(len(shapes)))
 
-    monkeypatch.setattr(Places, "operations", crowds)
+    monkeypatch.setattr(BatchSlots, "operations", crowds)
     assert max(different(WORK[work], MODELS[model], people()) for work in ("glorot", "means") for model in MODELS) > 0
 
 
 def test_places_of_one_kind_give_one_client_the_same_and_lie_alike():
     trainer = BatchedTrainer(WORK["glorot"], Trainable(mlp()))
-    places = Places(MOST, trainer)
+    places = BatchSlots(MOST, trainer)
     shape, like = tuple(shapes_of(WORK["glorot"], people()).max(axis=0).tolist()), people().of(np.array([1]))
     kinds = [places._kinds_of(shape, width, like) for width in (64, 32)]
     numbers = np.concatenate([np.arange(64), np.arange(32)])
@@ -163,7 +165,7 @@ def test_places_of_one_kind_give_one_client_the_same_and_lie_alike():
 def test_where_none_is_alike_everybody_stands_at_home(monkeypatch):
     trainer = BatchedTrainer(WORK["glorot"], Trainable(mlp()))
     monkeypatch.setattr(trainer, "deltas", lambda *_: 1 / 0)
-    places, data = Places(MOST, trainer), people()
+    places, data = BatchSlots(MOST, trainer), people()
     for count in (COUNT, 17, 3):
         seen = []
         for standing in places.operations(data.of(np.arange(count)), 5 * np.arange(count)):
@@ -180,7 +182,7 @@ def test_a_trial_that_tells_nothing_makes_no_places_alike(monkeypatch, broken):
     trainer = BatchedTrainer(WORK["glorot"], Trainable(mlp()))
     whole = trainer.deltas
     monkeypatch.setattr(trainer, "deltas", lambda *given: (whole(*given)[0] * broken, 0, 0))
-    places, data = Places(MOST, trainer), people()
+    places, data = BatchSlots(MOST, trainer), people()
     client = data.of(np.array([int(np.argmax(np.diff(data.offsets)))]))
     shape = tuple(shapes_of(WORK["glorot"], client)[0].tolist())
     home, less = (places._kinds_of(shape, width, client) for width in (64, 32))
@@ -190,7 +192,7 @@ def test_a_trial_that_tells_nothing_makes_no_places_alike(monkeypatch, broken):
 
 def test_everybody_stands_once_beside_others_of_one_shape_and_operations_are_filled():
     trainer = BatchedTrainer(WORK["glorot"], Trainable(convolutions()))
-    places, data = Places(MOST, trainer), people()
+    places, data = BatchSlots(MOST, trainer), people()
     seen, shapes = [], shapes_of(WORK["glorot"], data)
     for standing in places.operations(data, np.arange(COUNT)):
         who = standing[standing >= 0]

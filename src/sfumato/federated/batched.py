@@ -8,7 +8,7 @@ gets what. Memory is two copies of what is trained (and momentum) for each clien
 tables only the rows that it touches, and the examples of one step; what is of the same size in every step is kept,
 since fresh memory costs as much as the arithmetic.
 
-`Places` assigns clients to operations and to the slots in them. So no client decides how the numbers of another one
+`BatchSlots` assigns clients to operations and to the slots in them. So no client decides how the numbers of another one
 round: a client's delta is the same to the last bit for any other clients in the operation. A model that mixes the rows
 of a batch meets a client's padding, too, which follows from the client's own number of examples. The model computes on
 a copy of the weights to start from: what it writes into them is detected, and never reaches those that are released.
@@ -20,23 +20,9 @@ step of plain SGD moves the rows of its own batch and no other. So a client's co
 name, a step differentiates by the rows of its batch, and the delta is zero elsewhere. It is the same arithmetic: rows
 that a batch names twice get both gradients.
 
-A model says which of its weights are such tables: its attribute `row_tables` maps the name of a weight [rows, …] to the
-column of the inputs that alone says which row an example takes, as `nn.Embedding` does. Within a step the weight is
+A model declares which of its weights are such tables: its attribute `row_tables` maps the name of a weight [rows, …] to
+the column of the inputs that alone gives the row of an example, as `nn.Embedding` does. Within a step the weight is
 then the batch's rows, and the column counts from 0.
-
-Whether all that is computed treats numbers one by one or adds them up in a row: no product of matrices.
-
-How these round does not follow from where numbers lie in memory. Products of matrices, convolutions and whatever is not
-known here may add up in an order that does.
-
->>> with NumberByNumber() as seen:
-...     _ = torch.ones(2, 3).exp().sum(1)
->>> seen.only
-True
->>> with NumberByNumber() as seen:
-...     _ = torch.ones(2, 3) @ torch.ones(3)
->>> seen.only
-False
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -60,32 +46,17 @@ from sfumato.guard.trial import same_values
 from sfumato.per_example.workspace import Workspace
 from sfumato.training.trainable import Trainable
 
-# Large tables of which a client touches a few rows: copies, steps and deltas of those rows alone.
-#
-# A copy of a whole table of items for each of a thousand clients would be gigabytes of which almost nothing changes: a
-# step of plain SGD moves the rows of its own batch and no other. So a client's copy holds the rows that its records
-# name, a step differentiates by the rows of its batch, and the delta is zero elsewhere. It is the same arithmetic: rows
-# that a batch names twice get both gradients.
-#
-# A model says which of its weights are such tables: its attribute `row_tables` maps the name of a weight [rows, …] to
-# the column of the inputs that alone says which row an example takes, as `nn.Embedding` does. Within a step the weight
-# is then the batch's rows, and the column counts from 0.
-
-
 OTHER_ROWS = (
-    "the model's row_tables do not say which rows an example takes: a client's delta is another one when whole tables "
-    "are trained; name weights that are looked up by that column of the inputs alone, or use client.at_once=1"
+    "the model's row_tables do not name the rows of an example: a client's delta differs when whole tables are "
+    "trained; name weights that are looked up by that column of the inputs alone, or use client.at_once=1"
 )
-
-
-"""What is wrong with a model that says so of a table that is looked up otherwise."""
-
+"""What is wrong where `row_tables` names a table that is looked up in another way."""
 
 _NUMBERS = 1 << 22  # of weighted rows in double precision at a time
 
 
 def row_tables_of(trained: Trainable) -> dict[int, int]:
-    """The column of the inputs for each trained parameter, by its place, that the model says is a table of rows.
+    """The column of the inputs for each trained parameter, by its place, that the model declares a table of rows.
 
     A column that another table is looked up by, a frozen one or one of each client's own, has to go on naming its rows:
     tables of that column are trained as a whole.
@@ -170,7 +141,7 @@ class RowDeltas:
     """Deltas of a table, zero but for a few rows of each client.
 
     Attributes:
-        ids: int64 [clients, n], which rows; what is not used says 0.
+        ids: int64 [clients, n], which rows; 0 for what is not used.
         values: [clients, n, …]; zero where not used.
     """
 
@@ -264,7 +235,19 @@ _ADD = {"embedding_dense_backward", "index_add_", "index_put_", "mean", "scatter
 
 
 class NumberByNumber(TorchDispatchMode):
-    """Looks at the operations of torch within a `with` statement.
+    """Whether all that is computed within a `with` statement treats numbers one by one or adds them up in a row.
+
+    How these round does not follow from where numbers lie in memory. Products of matrices, convolutions and whatever is
+    not known here may add up in an order that does.
+
+    >>> with NumberByNumber() as computed:
+    ...     _ = torch.ones(2, 3).exp().sum(1)
+    >>> computed.only
+    True
+    >>> with NumberByNumber() as computed:
+    ...     _ = torch.ones(2, 3) @ torch.ones(3)
+    >>> computed.only
+    False
 
     Attributes:
         only: nothing else was met so far.
@@ -305,7 +288,7 @@ class BatchedTrainer:
     def deltas(
         self, theta: Tensor, clients: ClientData, seeds: Sequence[int]
     ) -> tuple[Tensor | PartDeltas, Tensor, int]:
-        """Train all clients from `theta`, float [size], in one operation; see `Places.operations`.
+        """Train all clients from `theta`, float [size], in one operation; see `BatchSlots.operations`.
 
         Returns:
             Δ float [clients, size], or its parts where the model has tables of rows, valid until the next call; the

@@ -91,8 +91,8 @@ class Reconstruction:
         batch_size: records a step.
         learning_rate: of the own part, > 0.
         joint: train both parts together on all records instead of one after the other.
-        parameters: a regular expression of whole names: these parameters are each user's own. None takes what the model
-            says in its attribute `local_parameters`.
+        parameters: a regular expression of whole names: these parameters are each user's own. None takes the model's
+            attribute `local_parameters`.
     """
 
     support_share: float = 0.5

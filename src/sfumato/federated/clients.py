@@ -5,13 +5,13 @@ very different sizes, and one that has as many examples as another one, are trai
 round:
 
 - one after the other in two orders, in fresh processes (see `sfumato.guard`): the deltas must be the same to the last
-  bit (on a GPU to round-off), or the model remembers what it has seen, wherever it keeps that; behind this, a client
+  bit (on a GPU to round-off), or the model remembers what it has seen, wherever it keeps that; after this, a client
   of placeholders is the first that trains in this process;
 - with several clients in a batched operation, among clients of other sizes, alone and one by one: the same to
   round-off, or padding reaches the examples;
 - there among clients of its own shape, and with empty slots: the same to the last bit, or the others reach them.
 
-While the run goes on, in some rounds a client of the cohort is trained behind one other client and behind another one.
+While the run goes on, in some rounds a client of the cohort is trained after one other client and after another one.
 
 A model or a loss that mixes the examples of one client is no harm where clients are trained one by one.
 

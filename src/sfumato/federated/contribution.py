@@ -24,7 +24,7 @@ from sfumato.federated.client import Client, ClientData, ClientTrainer, gather
 from sfumato.federated.clients import Clients, deltas_of
 from sfumato.federated.losses import OutputLoss, glorot_head
 from sfumato.federated.negatives import PublicNegatives, rows_of
-from sfumato.federated.slots import Places, places_for, present
+from sfumato.federated.slots import BatchSlots, batch_slots_for, present
 from sfumato.guard import Coupled, due, refuse_memory, try_out
 from sfumato.guard.guard import equal, histories
 from sfumato.guard.placeholders import placeholder
@@ -113,15 +113,17 @@ class LocalContribution(Contribution):
             findings.refuse()
             raise
         self._findings, self._tried = findings.refuse(), tried
-        first = histories([self._try_one])  # behind the placeholders, before any client trains here
+        first = histories([self._try_one])  # after the placeholders, before any client trains here
         self._reference: Tensor | None = None if first is None else first[0]
         self.untried = first is None
         threads = _threads(fresh().model, users, device, local)
-        self._places: Places | None = None
+        self._batch_slots: BatchSlots | None = None
         if clients_at_once > 1:
             tried.refuse_shared_batch()
-            enough = places_for(-(-clients_per_round // threads), drawn=drawn_slots)
-            self._places = Places(min(_width(local, clients_at_once, threads), enough), BatchedTrainer(local, fresh()))
+            enough = batch_slots_for(-(-clients_per_round // threads), drawn=drawn_slots)
+            self._batch_slots = BatchSlots(
+                min(_width(local, clients_at_once, threads), enough), BatchedTrainer(local, fresh())
+            )
         copies = [self.trained, *(fresh() for _ in range(threads - 1))]  # no record has gone through any of them
         self._trainers = [kind(local, copy) for copy in copies]
         self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
@@ -167,7 +169,7 @@ class LocalContribution(Contribution):
 
         for trainer in self._trainers:
             trainer.trained.model.train()
-        if (places := self._places) is None:
+        if (places := self._batch_slots) is None:
             self._each(alone)
         else:
             cohort = cohort.take(np.argsort(self._sizes(cohort), kind="stable"))  # who takes as many steps together
@@ -187,7 +189,7 @@ class LocalContribution(Contribution):
     def _refuse_memory(
         self, theta: Tensor, cohort: Cohort, records: Callable[[Cohort], tuple[ClientData, list[int]]], stream: Stream
     ) -> None:
-        """Compare the delta of one client behind one other client with that behind another one."""
+        """Compare the delta of one client after one other client with that after another one."""
         probe, one, other = (int(place) for place in stream.permutation(len(cohort))[:3])
         trainer = self._trainers[0]
 
@@ -230,7 +232,7 @@ class LocalContribution(Contribution):
 
     def _run(self, work: Callable[[], T]) -> T:
         """What is worked out in a thread that has operations to itself, or here, where several may share in one."""
-        here = len(self._trainers) == 1 and (self._places is None or self._places.fixed_slots)
+        here = len(self._trainers) == 1 and (self._batch_slots is None or self._batch_slots.fixed_slots)
         return work() if here else self._pool.submit(work).result()
 
     def _sizes(self, cohort: Cohort) -> np.ndarray:

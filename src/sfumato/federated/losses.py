@@ -217,7 +217,7 @@ class OutputLoss(ABC):
         """Loss of each example, [n]."""
 
     def counts(self, labels: Tensor) -> Tensor:
-        """How many things each example's loss is the sum of, [n]; one unless said otherwise."""
+        """How many things each example's loss is the sum of, [n]; one unless overridden."""
         import torch
 
         return torch.ones(len(labels), device=labels.device)

@@ -49,8 +49,8 @@ Shape = tuple[int, ...]
 """Examples of a client in each phase, with padding, and rows of its head."""
 
 
-class Places:
-    """The places of operations.
+class BatchSlots:
+    """The slots, called places, of operations.
 
     Args:
         wanted: of an operation at its full width, >= 2; from 32 on (64 in half precision) the next multiple of that.
@@ -146,7 +146,7 @@ class Places:
         return np.array([self._numbers.setdefault(each, len(self._numbers)) for each in keys])
 
 
-def places_for(clients: int, *, drawn: bool) -> int:
+def batch_slots_for(clients: int, *, drawn: bool) -> int:
     """How many places are of use to so many clients a round; with slots that they have drawn, a place is each one's."""
     return clients if drawn else -(-clients // _UNIT) * _UNIT
 

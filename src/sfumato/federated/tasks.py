@@ -95,7 +95,7 @@ class OutputTask(Task):
         """The measurement that follows from the sums; there is at least one thing."""
 
     def known_of(self, data: UserDataset, device: str) -> Any:
-        """What `sums` has to know of the data, found once; nothing unless said otherwise."""
+        """What `sums` has to know of the data, found once; nothing unless overridden."""
         return None
 
     def size_of(self, data: UserDataset) -> int:

@@ -155,7 +155,7 @@ ContributionFactory = Callable[[nn.Module, Any, str, int], Contribution]
 
 @dataclass(frozen=True, kw_only=True)
 class RunOptions(Cadence):
-    """Where and how a run goes; fields with those of `Cadence`. No result depends on them but where they say so.
+    """Where and how a run goes; fields with those of `Cadence`. No result depends on them but where stated.
 
     Attributes:
         device: where to train: "cpu", "cuda", "cuda:1".
@@ -273,8 +273,8 @@ def set_up(
 ) -> Setup:
     """What stays the same while a run goes on; refuses data of no use."""
     task, initial_release, negatives = options.task or plan.default_task(), options.initial_release, options.negatives
-    given_data = {"data": data, "validation": validation, "test": test, "negatives": negatives}
-    for name, given in given_data.items():
+    data_sets = {"data": data, "validation": validation, "test": test, "negatives": negatives}
+    for name, given in data_sets.items():
         _refuse_arrays(given, name, plan.unit)
     if negatives is not None:
         if options.contribution is not None:
@@ -326,7 +326,7 @@ class Setup:
         callback: all callbacks as one.
         initial_release: what is released before the first round, resolved for the plan's δ.
         negatives: public examples that join the records, as `Plan.with_negatives` made them.
-        joined: where the model is the trained part of a larger one and the records are behind the rest of it
+        joined: where the model is the trained part of a larger one and the records have gone through the rest of it
             (`training.frozen_features`), puts a trained copy into the whole, which is released.
         frozen: tensors of that rest, kept for a run that goes on.
     """
@@ -637,7 +637,7 @@ def with_frozen_features(setup: Setup, folder: Path, *, run: Path | None) -> Set
     """
     if run is not None and isinstance(setup.model, nn.Module):
         checkpoint, model = RunFolder(run).checkpoint, copied(setup.model)
-        if (checkpoint / FROZEN).exists():  # where it is not, the run says so in its own words
+        if (checkpoint / FROZEN).exists():  # where it is not, the run reports it
             try:
                 model.load_state_dict(load_frozen(checkpoint), strict=False)
             except RuntimeError:
@@ -767,7 +767,7 @@ def _refuse_within_run(prefix_cache: Path, out: str | Path | None) -> None:
 
 
 def _refuse_arrays(data: Any, name: str, unit: str) -> None:
-    """Refuse what other libraries train on: it does not say what one unit is, or how often a loader shows it."""
+    """Refuse what other libraries train on: it does not define what one unit is, or how often a loader shows it."""
     if not isinstance(data, tuple | list | dict | np.ndarray | Tensor | DataLoader | Dataset):
         return
     if unit in ("example", "label"):

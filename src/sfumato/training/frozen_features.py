@@ -212,11 +212,11 @@ def split(model: nn.Module, trainable: str, inputs: Tensor) -> Split:
             f"parameter {missing[0]} is trained and lies in no stage of this {type(model).__name__}; name its module "
             f"in stages(), or {_WITHOUT}"
         )
-    behind = {id(parameter): name for name, parameter in trainable_parameters(rest, trainable)}
-    if others := [name for each, name in (*behind.items(), *trained.items()) if (each in behind) != (each in trained)]:
+    later = {id(parameter): name for name, parameter in trainable_parameters(rest, trainable)}
+    if others := [name for each, name in (*later.items(), *trained.items()) if (each in later) != (each in trained)]:
         raise InputError(
             f"parameter {others[0]} has several names, and trainable={trainable!r} means another choice in the part "
-            f"behind the cut than in the whole model; name it by all of them, untie it, or {_WITHOUT}"
+            f"after the cut than in the whole model; name it by all of them, untie it, or {_WITHOUT}"
         )
     tensors = {name: tensor.clone() for name, tensor in _held(whole).items()}
     found = Split(whole, prefix, rest, (), tensors, Attributes(whole))
@@ -276,7 +276,7 @@ def _frozen(whole: nn.Module, stages: Sequence[Stage], trained: dict[int, str], 
 
 
 def _refuse_undeclared(whole: nn.Module, stages: Sequence[Stage]) -> None:
-    """Refuse stages that compute with more of the network than they say: it is not what is trained and put back."""
+    """Refuse stages that compute with more of the network than they name: it is not what is trained and put back."""
     for stage in stages:
         if holds_more(stage.run):
             raise InputError(
@@ -423,7 +423,7 @@ class PrefixCache:
         self._kept: dict[str, StoredRows] = {}
 
     def through(self, data: Any, name: str) -> Any:
-        """The same data set, behind the frozen layers.
+        """The same data set, after the frozen layers.
 
         Args:
             data: of users or of examples.
@@ -462,7 +462,7 @@ class PrefixCache:
             description=" ".join(_README.split()),
             meaning=_MEANING,
         )
-        for place in _places(int(rows.shape[0])):
+        for place in _spread(int(rows.shape[0])):
             row, now = kept.rows[place : place + 1], self._computed(rows[place : place + 1])
             if not np.linalg.norm(np.nan_to_num(row - now)) <= _DRIFT * np.linalg.norm(np.nan_to_num(now)) + 1e-30:
                 raise InputError(
@@ -528,9 +528,9 @@ def _some(rows: Any, device: str) -> Tensor:
     """Some records, and placeholders: records may be many of a kind."""
     if not rows.shape[0]:
         raise InputError("there are no records to put through the frozen layers")
-    real = to_tensor(np.concatenate([np.asarray(rows[place : place + 1]) for place in _places(int(rows.shape[0]))]))
+    real = to_tensor(np.concatenate([np.asarray(rows[place : place + 1]) for place in _spread(int(rows.shape[0]))]))
     return torch.cat([real, placeholder(real[:1].expand(2, *real.shape[1:]))]).to(device)
 
 
-def _places(count: int) -> list[int]:
+def _spread(count: int) -> list[int]:
     return np.unique(np.linspace(0, count - 1, _SOME).astype(np.int64)).tolist()

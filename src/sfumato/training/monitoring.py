@@ -32,7 +32,7 @@ from sfumato.training.private_sum import PrivateSum
 class Stop(Exception):
     """Raise it in `on_round` or `on_evaluation` to end the run there: it has a statement, and can be resumed.
 
-    The statement of a stopped run says that the choice to stop must not rest on private numbers.
+    The statement of a stopped run states that the choice to stop must not rest on private numbers.
     """
 
 
@@ -180,10 +180,10 @@ def before_rounds(spent: Event, private_sum: PrivateSum, done: int) -> Event | N
     return compose(left) if left else None
 
 
-# Whether a run learned anything, from what was measured: the first thing to say where it did not.
+# Whether a run learned anything, from what was measured: the first thing to report where it did not.
 #
 # Guarantees no false praise: silence means that nothing speaks against the run, not that it is good. Losses and counts
-# of contributions were computed from private records without noise, measurements from the test data; the caller says
+# of contributions were computed from private records without noise, measurements from the test data; the caller decides
 # which of the two may be shown.
 
 

@@ -92,7 +92,7 @@ class Plan:
     private: ClassVar[bool] = True
     """Whether the plan is one with a guarantee; a baseline without is not."""
     model_fields: ClassVar[tuple[str, ...]] = ("model", "input_shape", "version")
-    """What a released model's file says of `about`: how to build the model, and no paths of private data."""
+    """What a released model's file holds of `about`: how to build the model, and no paths of private data."""
     highest_rate: ClassVar[float] = 1.0
     """What a learning rate that is left open is at most."""
     renamed: ClassVar[Mapping[str, str]] = {
@@ -427,7 +427,7 @@ class Plan:
         resume: bool = False,
         options: RunOptions | None = None,
     ) -> Result:
-        """Train, and say what it cost.
+        """Train, and report what it cost.
 
         Args:
             model: any torch module that gives what the plan trains; it is copied, never changed. With an initial
@@ -510,11 +510,13 @@ def do_the_same(one: Strategy, two: Strategy, limits: Participation, error: str)
     """
     variances = [strategy.prefix_variance(limits.rounds) for strategy in (one, two)]
     (error_one, error_two) = (float(np.sqrt(v.mean() if error == "mean" else v.max())) for v in variances)
-    (moved_one, moved_two) = (float(np.sqrt(strategy.squared_sensitivity(limits))) for strategy in (one, two))
+    (sensitivity_one, sensitivity_two) = (
+        float(np.sqrt(strategy.squared_sensitivity(limits))) for strategy in (one, two)
+    )
     return (
         is_close(error_one, error_two, DESCENDED)
-        and is_close(moved_one, moved_two, DESCENDED)
-        and is_close(error_one * moved_one, error_two * moved_two, _AS_GOOD)
+        and is_close(sensitivity_one, sensitivity_two, DESCENDED)
+        and is_close(error_one * sensitivity_one, error_two * sensitivity_two, _AS_GOOD)
     )
 
 
@@ -545,7 +547,7 @@ _PATHS = {
     "optimizer": "server.name",
     "loss": "client.loss.kind",
 }
-"""Where old fields are now, if it is not what `Plan.renamed` says."""
+"""Where old fields are now, if `Plan.renamed` names another one."""
 
 _WORDS = {"fixed": "fixed_size", "cyclic": "cyclic_poisson"}
 """Words of samplings that were renamed."""

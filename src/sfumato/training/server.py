@@ -18,9 +18,9 @@ A rate that is left open is what the noise allows. A round's noise has std s = z
 coordinates. SGD of rate η and momentum μ carries it as far as η·s/(1−μ), and T rounds are a walk of T independent
 steps, so all noise together moves the model by about η·s·√(d·T)/(1−μ). Noise that is correlated over the rounds walks
 less far: T is then the largest variance of its prefix sums. The rate is the highest at which this is at most
-`MOST_MOVED`. With small cohorts and large models the usual rates move it by thousands: clients then start from weights
-that are noise alone, their losses explode, and the run costs privacy for nothing. The rate follows from public numbers,
-so it costs nothing. It says that noise does not drown the model, not that the model learns.
+`MAX_NOISE_NORM`. With small cohorts and large models the usual rates move it by thousands: clients then start from
+weights that are noise alone, their losses explode, and the run costs privacy for nothing. The rate follows from public
+numbers, so it costs nothing. It ensures that noise does not drown the model, not that the model learns.
 
 >>> authors = NoiseLimited(Optimizer("sgd", learning_rate=0.02, momentum=0.9), noise_std=0.62 / 32, rounds=200)
 >>> round(authors.rate(453_632), 4)
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 OptimizerFactory = Callable[[list["nn.Parameter"]], "torch.optim.Optimizer"]
 """Builds an optimiser of some parameters."""
 
-MOST_MOVED = 20.0
+MAX_NOISE_NORM = 20.0
 """About the L2 norm of a fresh LeNet, so that the noise does not outweigh what the run starts from; what happens beyond
 it is in docs/explanation/lab-notes.md."""
 
@@ -191,8 +191,8 @@ class NoiseLimited:
         if name == "yogi":
             walked = size * sum(1 / min(1.0, _GROWS * step) for step in range(1, self.rounds + 1))
         carried = 1 / (1 - momentum) if name in ("sgd", "rmsprop") else 1.0
-        moved = highest * carried * math.sqrt(walked)
-        return highest * min(1.0, MOST_MOVED / moved) if moved and self.noise_std else highest
+        distance = highest * carried * math.sqrt(walked)
+        return highest * min(1.0, MAX_NOISE_NORM / distance) if distance and self.noise_std else highest
 
     def __call__(self, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
         """Build it at this rate."""
