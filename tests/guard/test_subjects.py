@@ -151,7 +151,7 @@ def test_what_the_first_call_leaves_in_a_class_is_found_and_the_sibling_is_accep
     subject = build(True)
     found = try_out(subject, UNITS)
     assert found.fresh
-    assert found.refusal == subject.kept
+    assert found.refusal == subject.state_message
     assert try_out(build(False), UNITS).refusal is None
 
 

@@ -69,7 +69,7 @@ class Clients:
         device: where clients are trained.
     """
 
-    kept = (
+    state_message = (
         "a client's delta changes when the model has trained other clients before: it keeps something of what it has "
         "seen (an attribute, a class, a cache, a count, a random generator of its own), and no bound on one client "
         "would hold; let forward depend on its inputs and the weights alone"

@@ -201,11 +201,11 @@ class LocalContribution(Contribution):
 
         wanted = self._reference
         now = None if wanted is None else self._try_one
-        looked = refuse_memory(outcomes, ((one,), (other,)), Clients.kept, tolerance=None, now=now)
+        looked = refuse_memory(outcomes, ((one,), (other,)), Clients.state_message, tolerance=None, now=now)
         self.untried |= looked is None
         found = None if looked is None else looked.now
         if found is not None and wanted is not None and not equal(found, wanted, self._tried.tolerance):
-            raise Coupled(Clients.kept)
+            raise Coupled(Clients.state_message)
 
     def _try_one(self) -> Tensor:
         """The delta of one of the clients that are tried, from the first weights, [1, size]."""

@@ -56,11 +56,11 @@ class Subject(Protocol):
     """One place where a user's code runs for one unit.
 
     Attributes:
-        kept: the message where a unit's outcome depends on those that came before, with the remedy.
+        state_message: the message where a unit's outcome depends on those that came before, with the remedy.
         tolerance: how much of a difference is round-off; None where outcomes are equal to the last bit.
     """
 
-    kept: str
+    state_message: str
     tolerance: Tolerance | None
 
     def placeholders(self) -> None:
@@ -133,7 +133,7 @@ def try_out(subject: Subject, units: Sequence[int], *, at_once: bool = True) -> 
     if found is not None and not _same(found, subject.tolerance):
         again = histories([work(orders[0])]) if not files else [found[0]]
         if again is not None and equal(again[0], found[0], subject.tolerance):
-            refusal = subject.kept
+            refusal = subject.state_message
         else:  # the code gives something else each time, as other checks report
             found = None
     taken = True
@@ -146,7 +146,7 @@ def try_out(subject: Subject, units: Sequence[int], *, at_once: bool = True) -> 
             same = _same([work(order)() for order in orders], subject.tolerance)
         except Exception as error:  # a tensor of an earlier operation was kept; anything else others report better
             same = not any(word in str(error) for word in ("vmap", "functorch"))
-        refusal = refusal if same else subject.kept
+        refusal = refusal if same else subject.state_message
     return Findings(fresh=found is not None, placeholders=taken, refusal=refusal)
 
 

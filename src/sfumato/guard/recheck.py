@@ -149,7 +149,7 @@ class Recheck:
             return torch.cat(found)
 
         halves = [*range(half)] * 2, [*range(half, 2 * half)] * 2
-        return refuse_memory(outcomes, halves, Examples.kept, now=now)
+        return refuse_memory(outcomes, halves, Examples.state_message, now=now)
 
     def draws(self) -> bool:
         """Whether a step meets random numbers that a check cannot repeat, inner dropout among them."""

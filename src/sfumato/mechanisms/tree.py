@@ -47,12 +47,12 @@ class Block:
 
     Attributes:
         swallowed: slots of the stack that go, and their weight in the new block's noise.
-        own: weight of the round's fresh noise.
+        fresh: weight of the round's fresh noise.
         slot: where the new block's noise is kept.
     """
 
     swallowed: tuple[tuple[int, float], ...]
-    own: float
+    fresh: float
     slot: int
 
 
@@ -112,8 +112,8 @@ class Tree(Correlated[BinaryTree]):
     def advance(self, kept: Tensor, noise: Tensor, round: int) -> None:
         """End a block."""
         block = self.block(round)
-        if block.own != 1.0:
-            noise.mul_(block.own)
+        if block.fresh != 1.0:
+            noise.mul_(block.fresh)
         mine = kept[block.slot]
         if not block.swallowed:
             mine.copy_(noise)

@@ -231,7 +231,7 @@ class _Frozen:
         inputs: records.
     """
 
-    kept = (
+    state_message = (
         "what the model gives for a record depends on those that went through before: it keeps something of what "
         "it has seen, so what its frozen layers make of a record cannot be kept; let forward depend on its inputs and "
         f"the weights alone, or {_WITHOUT}"

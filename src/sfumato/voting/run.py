@@ -90,7 +90,7 @@ class Agents:
         voter: makes the votes.
     """
 
-    kept = (
+    state_message = (
         "what an agent gives depends on which agents came before: the model keeps something of what it has seen (an "
         "attribute, a class, a list that all copies share, a count), so one agent could change the ballots of others; "
         "let forward depend on its inputs and the weights alone"
@@ -432,7 +432,7 @@ class Vote:
             behind = histories([lambda: self._ballot(first)])
             for agent, found in ((drawn, alone), (first, behind)):
                 if found is not None and not np.array_equal(found[0], ballots[agent]):
-                    raise Coupled(Agents.kept)
+                    raise Coupled(Agents.state_message)
         return ballots
 
     def _ballot(self, agent: int) -> np.ndarray:
