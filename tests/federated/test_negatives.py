@@ -57,7 +57,7 @@ class Scaled(nn.Module):
 def clients_of(users: data.UserDataset, who: list[int], *, per_client: int = 2, global_classes: bool = False, round=0):
     cohort = Cohort.of_single_units(np.array(who))
     own = gather(users, cohort, global_classes=global_classes)
-    return own, PublicNegatives(public(), per_client).beside(own, cohort.slots, round, SOURCE)
+    return own, PublicNegatives(public(), per_client).join(own, cohort.slots, round, SOURCE)
 
 
 def part(clients, place: int) -> tuple[list, list]:

@@ -162,7 +162,7 @@ def test_places_of_one_kind_give_one_client_the_same_and_lie_alike():
     assert len(np.unique(kinds[0])) < 64
 
 
-def test_where_none_is_alike_everybody_stands_at_home(monkeypatch):
+def test_where_no_slots_are_equivalent_every_client_takes_its_own(monkeypatch):
     trainer = BatchedTrainer(WORK["glorot"], Trainable(mlp()))
     monkeypatch.setattr(trainer, "deltas", lambda *_: 1 / 0)
     places, data = BatchSlots(MOST, trainer), people()
