@@ -6,7 +6,7 @@ An event in words, for tables: what was released, on which sample.
 >>> in_words(Gaussian(1.1).poisson(0.01) * 1000)
 '1,000 × gaussian (noise multiplier 1.1), Poisson sample 0.01'
 >>> from sfumato.accounting import NoisyVote
->>> in_words(NoisyVote(noise_std=2.0))  # what was left out is not told
+>>> in_words(NoisyVote(noise_std=2.0))  # leaves out what was not passed
 '1 × noisy vote (noise std 2, level agent)'
 """
 
@@ -80,7 +80,7 @@ def _value(value: Any) -> str:
 UNCHOSEN_DELTA = 1e-5
 
 
-"""Where nobody chose a delta, and nobody told of how many."""
+"""Where neither a delta nor a population is chosen."""
 
 
 REMEDY = "choose it well below 1 / population"
@@ -96,7 +96,7 @@ class BatchOptions(CommonOptions):
         epochs: how often each example is seen, on average; half an epoch is 0.5. In the place of --steps.
         examples_per_user: the unit is a user with up to this many examples, all of which may change at once.
         delta: in (0, 1), well below 1 / population; if left out, 0.01 / examples as in dpsgd, or 1e-5 where their
-            number is not told.
+            number is not given.
     """
 
     examples: int | None = None
@@ -252,14 +252,16 @@ def by_method(costs: Sequence[Cost]) -> dict[str, Any]:
     }
 
 
-def shown(costs: Sequence[Cost], best: Guarantee, delta: ChosenDelta, told: dict[str, float]) -> Iterator[str | Table]:
+def shown(
+    costs: Sequence[Cost], best: Guarantee, delta: ChosenDelta, attacks: dict[str, float]
+) -> Iterator[str | Table]:
     """The accountants' table, the best of them, and what an attack can do.
 
     Args:
         costs: by method.
         best: the guarantee.
         delta: where epsilon is read.
-        told: by `attack`.
+        attacks: what an attack can do, by `attack`.
     """
     from sfumato.statement.verdict import percent
 
@@ -273,14 +275,14 @@ def shown(costs: Sequence[Cost], best: Guarantee, delta: ChosenDelta, told: dict
         yield ""
     epsilon, rho = best.epsilon(delta.value), best.rho() if rho_name(best) == "rho" else None
     yield f"best: epsilon {number(epsilon)}" + ("" if rho is None else f"; rho {rho:.4g} (zCDP)")
-    if math.isinf(told["mu"]):
-        yield f"an attack can be right about one unit with an advantage of {told['advantage']:.3g}"
+    if math.isinf(attacks["mu"]):
+        yield f"an attack can be right about one unit with an advantage of {attacks['advantage']:.3g}"
     else:
-        yield f"no easier to attack than one Gaussian sum with mu = {told['mu']:.4g} (Gaussian DP)"
+        yield f"no easier to attack than one Gaussian sum with mu = {attacks['mu']:.4g} (Gaussian DP)"
         yield (
             f"an attack with a false positive rate of {percent(_FPR)} finds at most "
-            f"{percent(told['tpr_at_1_percent_fpr'])} of those that took part; its advantage is at most "
-            f"{told['advantage']:.3g} (by the whole trade-off curve)"
+            f"{percent(attacks['tpr_at_1_percent_fpr'])} of those that took part; its advantage is at most "
+            f"{attacks['advantage']:.3g} (by the whole trade-off curve)"
         )
     if delta.note:
         yield delta.note
@@ -295,7 +297,7 @@ class StreamOptions(CommonOptions):
 
     Attributes:
         noise_multiplier: std of the noise before it is correlated (tree: of each node), divided by the clip norm.
-        steps: rounds of the run; those in which nobody took part count.
+        steps: rounds of the run; those without any participant count.
         max_participations: rounds with one unit, at most; without it, what the separation allows.
         min_separation: rounds between two of them, at least: y - x - 1 for rounds x < y. Papers on matrices say b for
             one more.
@@ -435,7 +437,7 @@ def _accounted(strategy: Strategy, options: StreamOptions, what: str, other: _Ot
     event = strategy.event(options.noise_multiplier, limits)
     best = acc.guarantee(event, adjacency=options.adjacency)
     costs = [cost_by(event, options.adjacency, delta.value, method) for method in METHODS]
-    told, squared = attack(best), strategy.squared_sensitivity(limits)
+    attacks, squared = attack(best), strategy.squared_sensitivity(limits)
     variance = strategy.prefix_variance(limits.rounds)
     mean, worst = (options.noise_multiplier * math.sqrt(value) for value in (variance.mean(), variance.max()))
     others: dict[str, float] = {}
@@ -453,8 +455,8 @@ def _accounted(strategy: Strategy, options: StreamOptions, what: str, other: _Ot
         f"average (root mean square), {number(worst)} at most"
     )
     return Answer(
-        {**cost, **others, **errors, **told, **about, **by_method(costs)},
-        chain(above, shown(costs, best, delta, told), below),
+        {**cost, **others, **errors, **attacks, **about, **by_method(costs)},
+        chain(above, shown(costs, best, delta, attacks), below),
     )
 
 
@@ -506,7 +508,7 @@ def calibrate(options: CalibrateOptions) -> Answer:
     """Search the number that is left open."""
     from sfumato.accounting.calibration import Target
 
-    given = _given(options)
+    given = _settings(options)
     limits, delta, fpr = _limits(options)
     goal = Target(**limits)
     open_names = [name for name, value in given.items() if value is None]
@@ -568,7 +570,7 @@ def _limits(options: CalibrateOptions) -> tuple[dict[str, Any], ChosenDelta, flo
     return next(iter(choices.values())), delta, fpr
 
 
-def _given(options: CalibrateOptions) -> dict[str, float | None]:
+def _settings(options: CalibrateOptions) -> dict[str, float | None]:
     """The three numbers of the run; None for the one to search."""
     given: dict[str, float | None] = {name: getattr(options, name) for name in _OPEN}
     given["sampling_rate"], given["steps"] = options.rate_and_steps(options.sampling_rate, options.steps)
@@ -801,14 +803,14 @@ def account(options: AccountOptions) -> Answer:
     if options.plot is not None:
         check(options.plot, steps)
     costs = [cost_by(event, options.adjacency, delta.value, method) for method in METHODS]
-    told = attack(best)
+    attacks = attack(best)
     shuffled = _shuffled(options, steps, delta.value)
     curve: list[Point] = []
     if options.plot is not None:
         bounds = {cost.method: (cost.lower or 0.0, cost.upper) for cost in costs if cost.upper is not None}
         curve = points(one, delta.value, options.adjacency, Point(steps, bounds))
         draw(curve, options.plot, _title(options, rate, delta.value))
-    data = {"epsilon": best.epsilon(delta.value), **told, "delta": delta.value, "adjacency": options.adjacency}
+    data = {"epsilon": best.epsilon(delta.value), **attacks, "delta": delta.value, "adjacency": options.adjacency}
     data |= {"event": event.to_json(), rho_name(best): best.rho(), **by_method(costs)}
     above, below = [f"{_taken_to_be(options, rate, steps)}\n"], list[str]()
     if options.examples is not None:
@@ -822,7 +824,7 @@ def account(options: AccountOptions) -> Answer:
             f"shuffled batches instead, accounted without amplification ({shuffled['adjacency']}): "
             f"epsilon {number(float(shuffled['epsilon']))}"
         )
-    return Answer(data, chain(above, shown(costs, best, delta, told), below))
+    return Answer(data, chain(above, shown(costs, best, delta, attacks), below))
 
 
 def _rate_and_steps(options: AccountOptions) -> tuple[float, int]:

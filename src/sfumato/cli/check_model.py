@@ -19,7 +19,7 @@ from sfumato._lazy import torch
 from sfumato.cli.console import Answer, Table
 from sfumato.cli.models import ClassifierOptions, build_classifier, check_device, reads
 from sfumato.cli.parse import CommonOptions
-from sfumato.cli.sources import ExampleDataOptions, ExampleParts, is_own, read_example_parts
+from sfumato.cli.sources import ExampleDataOptions, ExampleParts, is_custom_model, read_example_parts
 
 if TYPE_CHECKING:
     from torch import nn
@@ -120,7 +120,7 @@ def _check(options: CheckOptions) -> None:
     check_device(options.device)
     if options.data.data is not None:
         if options.kind is not None or options.shape is not None:
-            raise InputError("--kind and --shape are for a model without --data, which tells both; leave them out")
+            raise InputError("--kind and --shape are for a model without --data, which has both; leave them out")
         return
     if options.data.num_classes is not None:
         whole(num_classes=options.data.num_classes)
@@ -162,8 +162,8 @@ def _in_words(cost: dict[str, int]) -> str:
         else f"that is more than {budget:,.3g} MiB, so examples go through one by one"
     )
     return (
-        f"\n{cost['parameters']:,} parameters are trained and noised. An example takes about {each:.2g} MiB beside the "
-        f"model; {fits}. Batches of any size take the memory of one micro-batch."
+        f"\n{cost['parameters']:,} parameters are trained and noised. An example takes about {each:.2g} MiB next to "
+        f"the model; {fits}. Batches of any size take the memory of one micro-batch."
     )
 
 
@@ -227,7 +227,7 @@ def _imagined(options: CheckOptions) -> ExampleDataset:
     inputs = tuple(np.zeros((2, *each), type) for each, type in zip(shapes, types[kind], strict=True))
     for each in inputs:
         each[1] = 1
-    own = is_own(options.network.model)  # without a number of classes, any number of logits will do
+    own = is_custom_model(options.network.model)  # without a number of classes, any number of logits will do
     columns = {"ids": 1, "table": shape[-1]}.get(kind, 0)
     return examples_from_arrays(
         inputs,

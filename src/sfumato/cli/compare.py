@@ -35,7 +35,7 @@ _COLUMNS = (
     "TPR: share of the units in the data that a test finds, at most, where it",
     f"     suspects the share FPR of the others; the words below take {_FPRS[0]:g}",
 )
-"""What the columns tell, for the last lines."""
+"""What the columns state, for the last lines."""
 
 
 @dataclass(frozen=True, kw_only=True)

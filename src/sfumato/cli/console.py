@@ -54,13 +54,13 @@ class Answer:
         """Print it; the exit code."""
         if as_json:
             if self.data is not None:
-                say_json(self.data)
+                print_json(self.data)
             return self.code
         for line in self.lines:
             if isinstance(line, Table):
                 table(line.header, line.rows)
             else:
-                say(line)
+                print_line(line)
         if self.wrong is not None:
             complain(self.wrong)
         return self.code
@@ -81,7 +81,7 @@ def watched() -> bool:
 
 
 def complain(message: str) -> None:
-    """What is wrong, in one line on stderr; of several processes, each tells what is wrong with it."""
+    """What is wrong, in one line on stderr; of several processes, each reports its own error."""
     who = "" if leads() else f"process {os.environ['RANK']}: "
     print(f"sfumato: {who}{_one_line(message)}", file=sys.stderr, flush=True)
 
@@ -98,7 +98,7 @@ def is_text(word: str) -> bool:
 
 
 def _one_line(message: str) -> str:
-    """In one line, where very long words are told by their two ends."""
+    """In one line, where very long words are shortened to their two ends."""
     return harmless(" ".join(_LONG.sub(lambda word: f"{word[0][:200]}…{word[0][-40:]}", message).split()))
 
 
@@ -114,8 +114,8 @@ def harmless(text: str) -> str:
     return text.translate({ord(c): c.encode("unicode_escape").decode() for c in steering})
 
 
-def say(text: str = "") -> None:
-    """Words for people, on stdout."""
+def print_line(text: str = "") -> None:
+    """A line of text on stdout."""
     if leads():
         print(harmless(text), flush=True)
 
@@ -141,7 +141,7 @@ def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     print("\n".join(line.rstrip() for line in text.get().splitlines()), flush=True)  # bold stays bold
 
 
-def say_json(value: Any) -> None:
+def print_json(value: Any) -> None:
     """One JSON object on stdout; infinite numbers become the string "inf"."""
     if leads():
         print(json.dumps(plain(value), indent=2, sort_keys=True, allow_nan=False), flush=True)
@@ -173,48 +173,48 @@ def bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def told_bar(begins: str | None, what: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar of one of several things that go on, and a line when they begin: what is refused before leaves no run.
+def one_stage_bar(start_line: str | None, what: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for one of several stages, and a line when the first begins: what is refused before leaves no run.
 
     Args:
-        begins: the line; None for none.
-        what: the thing that the bar is of; the function inside takes (what, done, total).
+        start_line: the line; None for none.
+        what: the stage of the bar; the function inside takes (stage, done, total).
     """
     with bar(what) as step:
-        said = begins is None
+        started = start_line is None
 
-        def show(told: str, done: int, total: int) -> None:
-            nonlocal said
-            if not said and begins is not None:
-                say(begins)
-                said = True
-            if told == what:
+        def show(stage: str, done: int, total: int) -> None:
+            nonlocal started
+            if not started and start_line is not None:
+                print_line(start_line)
+                started = True
+            if stage == what:
                 step(done, total)
 
         yield show
 
 
 @contextmanager
-def staged_bar(begins: str | None) -> Iterator[Callable[[str, int, int], None]]:
+def staged_bar(start_line: str | None) -> Iterator[Callable[[str, int, int], None]]:
     """A bar for each of several stages that follow one another, and a line when the first begins.
 
     Args:
-        begins: the line; None for none. The function inside takes (stage, done, total).
+        start_line: the line; None for none. The function inside takes (stage, done, total).
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-    told = TextColumn("{task.description}")
-    columns = (told, MofNCompleteColumn(), BarColumn(bar_width=24), TimeRemainingColumn())
+    title = TextColumn("{task.description}")
+    columns = (title, MofNCompleteColumn(), BarColumn(bar_width=24), TimeRemainingColumn())
     with Progress(*columns, console=Console(stderr=True), disable=not watched(), transient=True) as progress:
         tasks: dict[str, TaskID] = {}
-        said = begins is None
+        started = start_line is None
 
         def show(stage: str, done: int, total: int) -> None:
-            nonlocal said
-            if not said and begins is not None:
-                say(begins)
-                said = True
+            nonlocal started
+            if not started and start_line is not None:
+                print_line(start_line)
+                started = True
             if stage not in tasks:
                 tasks[stage] = progress.add_task(stage, total=None)
             progress.update(tasks[stage], completed=done, total=total)

@@ -17,11 +17,11 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
 
 import tyro
 
@@ -57,7 +57,7 @@ def conditions(words: Sequence[str], schema: Schema) -> dict[str, Any]:
     for word in words:
         name, value = _parted(word, [column.name for column in schema.columns])
         if name in found:
-            raise InputError(f"--given {name} is there twice; a column has one condition")
+            raise InputError(f"--conditions {name} is there twice; a column has one condition")
         found[name] = _range(name, value) if name in numeric else value
     return found
 
@@ -67,7 +67,7 @@ def _parted(word: str, names: Sequence[str]) -> tuple[str, str]:
     known = max((name for name in names if word.startswith(f"{name}=")), key=len, default=None)
     name, sign, value = (known, "=", word[len(known) + 1 :]) if known is not None else word.partition("=")
     if not (name and sign and value):
-        raise InputError(f"--given must be NAME=CATEGORY or NAME=LOWEST..HIGHEST, got {word!r}; such as sex=f")
+        raise InputError(f"--conditions must be NAME=CATEGORY or NAME=LOWEST..HIGHEST, got {word!r}; such as sex=f")
     return name, value
 
 
@@ -82,7 +82,7 @@ def _range(name: str, value: str) -> tuple[float, float]:
         ends = (math.nan, math.nan)
     if not ends[0] <= ends[1]:
         raise InputError(
-            f"--given {name} must be a number or LOWEST..HIGHEST, the lowest first, got {value!r}; such as 60..80"
+            f"--conditions {name} must be a number or LOWEST..HIGHEST, the lowest first, got {value!r}; such as 60..80"
         )
     return ends
 
@@ -141,7 +141,7 @@ def kind_of(folder: Path) -> Literal["tables", "events", "meds"]:
 
 
 def schema_in(folder: Path) -> Path | None:
-    """The file of the schema beside the tables, if it is there."""
+    """The file of the schema next to the tables, if it is there."""
     path = folder / SCHEMA
     return path if path.is_file() else None
 
@@ -199,7 +199,7 @@ def write_folder(
         write_meds(records, folder, synthetic=synthetic)
         return
     parts = iter([records] if isinstance(records, EHRDataset) else records)
-    first = next(parts, None)  # before anything is written: a condition that nobody meets leaves nothing
+    first = next(parts, None)  # before anything is written: a condition that no patient meets leaves nothing
     if first is None:
         raise InputError("there are no records to write; give at least one data set")
     every: Any = chain([first], parts)
@@ -248,9 +248,9 @@ class PatientOptions:
 
     Attributes:
         data: a folder with visits.parquet (or .csv), static.parquet (or .csv) and schema.yaml; or of MEDS; or a table
-            with a row a visit, beside --static.
+            with a row a visit, together with --static.
         events: a table with a row an event, in place of --data.
-        physionet2012: folder or table of the PhysioNet Challenge 2012, in place of --data, beside --outcomes.
+        physionet2012: folder or table of the PhysioNet Challenge 2012, in place of --data; needs --outcomes.
         mimic_iv: folder of MIMIC-IV, in place of --data.
         static: a table with a row a patient.
         outcomes: the outcomes of the PhysioNet Challenge 2012 (Outcomes-a.txt).
@@ -261,8 +261,8 @@ class PatientOptions:
         subject: where that is no patient: the column that names the patient of each; without it subject_id or
             patient_id, if there is one. It is never learned from, and no patient is on both sides of the division.
         time: the column of times.
-        code: of events: the column that says what; code, if nobody says so.
-        value: of events: the column of values; value, if nobody says so.
+        code: of events: the column that says what; code by default.
+        value: of events: the column of values; value by default.
         time_unit: what times are counted in.
         outcome: a static column of two categories, which classifiers learn when the records are measured.
         categorical: columns, or codes, of categories that look like numbers.
@@ -276,7 +276,7 @@ class PatientOptions:
         without_visits: whether a patient without visits is refused or left out.
         split: of MEDS: the part that is read.
         holdout_share: each patient is held out with this probability, by a hash of the id, for sfumato ehr evaluate; 0
-            holds out nobody.
+            holds out none.
         holdout_seed: public; another one holds out others.
         holdout_to: write those who are held out into this new folder as well, for your eyes only.
     """
@@ -321,11 +321,11 @@ class PatientOptions:
         if len(named) != 1:
             got = " and ".join(map(_flag, named)) or "none of them"
             raise InputError(f"which records? give one of {', '.join(map(_flag, _SOURCES))}, got {got}")
-        between(0.0, 1.0, ends="[)", remedy="0 holds out nobody", holdout_share=self.holdout_share)
+        between(0.0, 1.0, ends="[)", remedy="0 holds out none", holdout_share=self.holdout_share)
         if self.holdout_to is not None and not self.holdout_share:
-            raise InputError("--holdout-to writes those who are held out, and --holdout-share 0 holds out nobody")
+            raise InputError("--holdout-to writes those who are held out, and --holdout-share 0 holds out none")
         if self.physionet2012 is not None and self.outcomes is None:
-            raise InputError("--physionet2012 needs the file of outcomes beside it: give --outcomes Outcomes-a.txt")
+            raise InputError("--physionet2012 needs the file of outcomes: give --outcomes Outcomes-a.txt")
         if self.write_schema is not None and self.write_schema.exists():
             raise InputError(f"{self.write_schema} is there already; name a new file for --write-schema")
         if self.most is not None and (self.codes or self.items):
@@ -367,7 +367,7 @@ class PatientOptions:
         return readers[kind_of(self.data)](self.data)
 
     def parts(self) -> tuple[EHRDataset, EHRDataset | None]:
-        """Who is learned from, and who is held out; None where nobody is.
+        """Who is learned from, and who is held out; None where none are.
 
         Raises:
             InputError: as for `read`, or one of the two would be empty.
@@ -405,7 +405,7 @@ class PatientOptions:
         return given
 
 
-def at_the_command(told: str) -> str:
+def at_the_command(message: str) -> str:
     """A reader's words, with the options of the command where they name its arguments.
 
     >>> at_the_command("name it in drop=, or read with unsorted='sort'")
@@ -413,7 +413,7 @@ def at_the_command(told: str) -> str:
     >>> at_the_command("no column 'cod' for code='cod' (did you mean code?)")
     "no column 'cod' for --code cod (did you mean code?)"
     """
-    return _ARGUMENT.sub(lambda found: f"{_flag(found[1])}{' ' if found[3] else ''}{found[3] or ''}", told)
+    return _ARGUMENT.sub(lambda found: f"{_flag(found[1])}{' ' if found[3] else ''}{found[3] or ''}", message)
 
 
 def _flag(name: str) -> str:
@@ -425,7 +425,7 @@ def _flag(name: str) -> str:
 
 P = TypeVar("P")
 DEFAULT = next(iter(SYNTHETIC))
-"""The plan where nobody chooses one."""
+"""The plan where none is chosen."""
 
 
 _BASELINES = ("timegan", "rcgan", "crnngan")  # plans of earlier versions, whose runs are still there
@@ -479,8 +479,8 @@ class SynthesisTraining(Generic[P]):
 
 # The records of a run again: who was learned from and who was held out, read and divided as it did.
 #
-# No record is kept in the run. Its plan.json says where they were and how they were divided; digests beside it,
-# readable by their owner only, tell whether they are still the same.
+# No record is kept in the run. Its plan.json says where they were and how they were divided; digests next to it,
+# readable by their owner only, show whether they are still the same.
 
 
 _FILE = "records.json"
@@ -496,7 +496,7 @@ def records_of_run(run: Path) -> tuple[EHRDataset, EHRDataset]:
     """Who was learned from, and who was held out.
 
     Raises:
-        InputError: it is no run of `sfumato ehr fit`, nobody was held out, or the records are gone or are others.
+        InputError: it is no run of `sfumato ehr fit`, none were held out, or the records are gone or are others.
     """
     about: dict[str, Any] = runs.RunFolder(run).read_plan().get("about") or {}
     known = options_by_name(PatientOptions)
@@ -504,23 +504,23 @@ def records_of_run(run: Path) -> tuple[EHRDataset, EHRDataset]:
     if not settings:
         raise InputError(f"{run} does not say what it learned from; give --real and --holdout")
     if not settings.get("holdout_share"):
-        raise InputError(f"{run} held out nobody to measure by; give --holdout, and --real")
-    kept = _kept(run / _FILE)
+        raise InputError(f"{run} held out no patients to measure by; give --holdout, and --real")
+    kept = _stored_digests(run / _FILE)
     settings |= _found_again(settings, kept.pop(_BEGAN, None))
     words = as_flags(settings, PatientOptions, source=run / "plan.json")
     options = read_flags(PatientOptions, words, command="ehr evaluate", about="")
     try:
         learned, held_out = options.parts()
     except InputError as error:
-        told = f"the records of {run} are not read as they were ({error}); or give --real and --holdout"
-        raise InputError(told) from None
+        message = f"the records of {run} are not read as they were ({error}); or give --real and --holdout"
+        raise InputError(message) from None
     assert held_out is not None
     if kept != _digests(learned, held_out):
         raise InputError(f"the records of {run} were changed since it learned from them; give --real and --holdout")
     return learned, held_out
 
 
-def _kept(file: Path) -> dict[str, Any]:
+def _stored_digests(file: Path) -> dict[str, Any]:
     """What the run keeps of its records.
 
     Raises:
@@ -529,7 +529,7 @@ def _kept(file: Path) -> dict[str, Any]:
     try:
         kept = read_json(file)
     except FileNotFoundError:
-        raise InputError(f"{file} is missing, so nothing tells its records again; give --real and --holdout") from None
+        raise InputError(f"{file} is missing, so its records cannot be checked; give --real and --holdout") from None
     except ValueError as error:
         raise InputError(f"{file} is damaged ({error!s:.200}); give --real and --holdout") from None
     if not isinstance(kept, dict):
@@ -539,7 +539,7 @@ def _kept(file: Path) -> dict[str, Any]:
 
 def _found_again(settings: dict[str, Any], began: object) -> dict[str, str]:
     """The relative paths among settings, from the folder in which they were given; those that are not there stay."""
-    if not isinstance(began, str):  # a run of an earlier version, or a damaged file, which the digests will tell
+    if not isinstance(began, str):  # a run of an earlier version, or a damaged file, which the digests show
         return {}
     given = {name: str(settings[name]) for name in PATHS if settings.get(name)}
     return {name: str(Path(began, path)) for name, path in given.items() if Path(began, path).exists()}
@@ -578,9 +578,9 @@ def train(options: Any) -> Answer:
     use_threads(run.threads)
     out = free_folder("ehr-fit", run)
     already = run.resume is not None and runs.RunFolder(out).has_ended()  # refuses one that was closed
-    beside: Path | None = options.data.holdout_to
-    if beside is not None and not (run.resume is not None and beside.is_dir()):
-        refuse_taken(beside)
+    holdout_to: Path | None = options.data.holdout_to
+    if holdout_to is not None and not (run.resume is not None and holdout_to.is_dir()):
+        refuse_taken(holdout_to)
     plan = options.plan
     if options.data.write_schema is not None:
         return _write_schema(options.data, options.data.write_schema)
@@ -590,8 +590,8 @@ def train(options: Any) -> Answer:
     if run.dry_run:
         return _dry_run(plan, learned, held_out)
     how = "the run is finished: nothing is learned again" if already else f"go on after a stop with: {_resume(out)}"
-    begins = None if run.json else f"{_told(learned, held_out)}\nrun: {out} ({how})"
-    with staged_bar(begins) as progress:
+    start_line = None if run.json else f"{_summary(learned, held_out)}\nrun: {out} ({how})"
+    with staged_bar(start_line) as progress:
         try:
             result = plan.fit(
                 learned,
@@ -606,17 +606,17 @@ def train(options: Any) -> Answer:
                 raise
             notify(f"stopped at once; go on from the last checkpoint with: {_resume(out)}")
             return STOPPED
-    if held_out is not None and beside is not None and not beside.exists():
-        write_folder(held_out, beside, "parquet", synthetic=False, private=True)
+    if held_out is not None and holdout_to is not None and not holdout_to.exists():
+        write_folder(held_out, holdout_to, "parquet", synthetic=False, private=True)
     if not result.finished:
         notify(f"stopped; go on with: {_resume(out)}; or end it for good with: sfumato close {out}")
         return STOPPED
     keep_digests(out, learned, held_out)
     restate(out)
-    below = [] if beside is None else [f"held out: {beside}"]
+    below = [] if holdout_to is None else [f"held out: {holdout_to}"]
     below.append(f"next: sfumato ehr sample --model {out} --count {len(learned)} --to made")
     counts = _counts(learned, held_out)
-    return outcome(out, result.statement, already=already, below=below, patients=counts, held_out=beside)
+    return outcome(out, result.statement, already=already, below=below, patients=counts, held_out=holdout_to)
 
 
 def _write_schema(data: PatientOptions, file: Path) -> Answer:
@@ -675,12 +675,12 @@ def _resume(out: Path) -> str:
     return f"sfumato {_COMMAND} --resume {out}"
 
 
-def _told(learned: EHRDataset, held_out: EHRDataset | None) -> str:
+def _summary(learned: EHRDataset, held_out: EHRDataset | None) -> str:
     """Who is learned from, and who is held out."""
     visits, columns = len(learned.times), len(learned.schema.columns)
-    told = f"learning from {learned.describe()} with {visits:,} visits and {columns} columns"
-    told += "" if held_out is None else f"; {held_out.describe()} are held out"
-    return "\n".join([told, *_few(held_out), *learned.notes])
+    summary = f"learning from {learned.describe()} with {visits:,} visits and {columns} columns"
+    summary += "" if held_out is None else f"; {held_out.describe()} are held out"
+    return "\n".join([summary, *_few(held_out), *learned.notes])
 
 
 def _about(options: Any) -> dict[str, Any]:
@@ -695,7 +695,7 @@ def _dry_run(plan: Any, learned: EHRDataset, held_out: EHRDataset | None) -> Ans
         plan,
         plan.try_out(learned),
         "the records were read; nothing was learned or written",
-        above=[_told(learned, held_out) + "\n", columns, ""],
+        above=[_summary(learned, held_out) + "\n", columns, ""],
         patients=_counts(learned, held_out),
     )
 
@@ -726,16 +726,18 @@ class SampleOptions(CommonOptions):
         to: a new folder, which appears when it is whole.
         format: visits.parquet and static.parquet, or the same as .csv, with schema.yaml; a data set of MEDS 0.4, whose
             events say that they are synthetic; or events.parquet with schema.yaml.
-        given: conditions on static columns, several if need be: NAME=CATEGORY, NAME=LOWEST..HIGHEST of a number.
-        seed: the same records again; without it nobody can draw them again.
+        conditions: on static columns, several if need be: NAME=CATEGORY, NAME=LOWEST..HIGHEST of a number.
+        seed: the same records again; without it they cannot be drawn again.
         threads: CPU threads; None leaves it to torch.
     """
+
+    renamed: ClassVar[Mapping[str, str]] = {"given": "conditions"}
 
     model: Path
     count: int
     to: Path
     format: Layout = "parquet"
-    given: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE [NAME=VALUE ...]")] = ()
+    conditions: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE [NAME=VALUE ...]")] = ()
     seed: int | None = None
     threads: int | None = None
 
@@ -743,7 +745,7 @@ class SampleOptions(CommonOptions):
 def read_sample(argv: Sequence[str]) -> SampleOptions:
     """The options; conditions may be given one by one."""
     command = COMMANDS["ehr sample"]
-    return parse(SampleOptions, gathered(argv, "given"), command="ehr sample", about=command.about())
+    return parse(SampleOptions, gathered(argv, "conditions"), command="ehr sample", about=command.about())
 
 
 def ehr_sample(options: SampleOptions) -> Answer:
@@ -754,16 +756,18 @@ def ehr_sample(options: SampleOptions) -> Answer:
     refuse_taken(options.to)
     use_threads(options.threads)
     made = load_synthesizer(options.model)
-    given = conditions(options.given, made.schema)
+    given = conditions(options.conditions, made.schema)
     if given and "conditions" not in inspect.signature(made.sample).parameters:
-        raise InputError(f"--given is not for {type(made).__name__}, whose records follow no conditions; leave it out")
+        raise InputError(
+            f"--conditions is not for {type(made).__name__}, whose records follow no conditions; leave it out"
+        )
     with bar("patients") as progress:
         records = made.sample(
             options.count, seed=options.seed, progress=progress, **({"conditions": given} if given else {})
         )
         write_folder(records, options.to, options.format, synthetic=True)
     _note(options)
-    data = {"folder": options.to, "patients": options.count, "format": options.format, "given": options.given}
+    data = {"folder": options.to, "patients": options.count, "format": options.format, "given": options.conditions}
     return Answer(data, [f"{options.count:,} synthetic patients: {options.to}"])
 
 
@@ -805,12 +809,12 @@ def _note(options: SampleOptions) -> None:
             options.to,
             count=options.count,
             layout=options.format,
-            conditions=options.given,
+            conditions=options.conditions,
             seeded=options.seed is not None,
         )
     except (OSError, InputError) as error:
-        told = f"{error.strerror}" if isinstance(error, OSError) else str(error)
-        notify(f"{options.to} is whole, but {options.model} does not know of it: {told}")
+        reason = f"{error.strerror}" if isinstance(error, OSError) else str(error)
+        notify(f"{options.to} is whole, but {options.model} does not know of it: {reason}")
 
 
 # `sfumato ehr evaluate`: how faithful and how useful synthetic records are, and what attacks find, on one page.
@@ -821,11 +825,11 @@ _PAGE = "records.html"
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateOptions(CommonOptions):
-    """Measure synthetic health records beside real patients who were held out. No guarantee follows from it.
+    """Measure synthetic health records against real patients who were held out. No guarantee follows from it.
 
     Attributes:
         model: folder of the run of sfumato ehr fit that made the records: its records are read again and divided as it
-            did, and its statement then tells what the attacks found.
+            did, and its statement then reports what the attacks found.
         real: folder of the records that the synthetic ones were learned from: visits.parquet or .csv, static.parquet or
             .csv and schema.yaml, or a data set of MEDS. With --model it may be left out.
         holdout: folder of real patients that were held out; the ideals come from them. With --model it may be left out.
@@ -872,16 +876,16 @@ def ehr_evaluate(options: EvaluateOptions) -> Answer:
             progress=progress,
         )
     page = write_ehr_page(evaluation, out)
-    told = evaluation.to_json()
+    measured = evaluation.to_json()
     if options.model is not None:
-        _note_evaluation(options.model, told, options.synthetic)
+        _note_evaluation(options.model, measured, options.synthetic)
     lines = [
         Table(["measure", "synthetic", "ideal"], summary_rows(evaluation)),
         *(evaluation.utility.warnings if evaluation.utility else ()),
         "no differential privacy guarantee follows: the attacks are examples, not a bound",
         f"report: {page}",
     ]
-    return Answer({**told, "report": page}, lines)
+    return Answer({**measured, "report": page}, lines)
 
 
 def _page(options: EvaluateOptions) -> Path:
@@ -927,8 +931,8 @@ def _note_evaluation(run: Path, evaluation: dict[str, Any], synthetic: Path) -> 
             notify(f"{synthetic} is not what sfumato ehr sample drew from {run}, or was changed; the statement says so")
         drawn = [row for row in samples_of(run) if row["digest"] == digest_of_folder(synthetic)]
         if drawn and (given := drawn[-1].get("given")):
-            told = f"{synthetic} was drawn with --given {' '.join(given)}"
-            notify(f"{told}, and is measured beside patients of all kinds")
+            drawn_with = f"{synthetic} was drawn with --conditions {' '.join(given)}"
+            notify(f"{drawn_with}, and is measured against patients of all kinds")
         write_report([run])
     except OSError as error:
         notify(f"the page is whole, but {run} does not know of it: {error.strerror or error}")

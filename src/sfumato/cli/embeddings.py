@@ -1,4 +1,4 @@
-"""`sfumato embed` and `sfumato search`: embeddings of every record in a Parquet file, and who among them is alike."""
+"""`sfumato embed` and `sfumato search`: embeddings of every record in a Parquet file, and search for similar ones."""
 
 from __future__ import annotations
 
@@ -103,8 +103,8 @@ _SHOWN = 12  # digits of a digest
 
 
 @dataclass(frozen=True, kw_only=True)
-class MadeBy:
-    """A model as it embeds.
+class Provenance:
+    """The model that made embeddings.
 
     Attributes:
         model: SHA-256 of model.safetensors, 64 hexadecimal digits.
@@ -119,7 +119,7 @@ class MadeBy:
         return {_KEY: json.dumps({"made_by": asdict(self)}, sort_keys=True).encode()}
 
 
-def made_by_run(folder: runs.RunFolder, about: Mapping[str, Any]) -> MadeBy:
+def provenance_of_run(folder: runs.RunFolder, about: Mapping[str, Any]) -> Provenance:
     """The model of a run.
 
     Args:
@@ -128,21 +128,21 @@ def made_by_run(folder: runs.RunFolder, about: Mapping[str, Any]) -> MadeBy:
     """
     with open(folder.model, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
-    return MadeBy(model=digest, input_shape=tuple(about["input_shape"]))
+    return Provenance(model=digest, input_shape=tuple(about["input_shape"]))
 
 
-def made_by_told(metadata: Mapping[bytes, bytes]) -> MadeBy | None:
+def read_provenance(metadata: Mapping[bytes, bytes]) -> Provenance | None:
     """The model that a file names; None where it names none."""
     try:
-        told = json.loads(metadata[_KEY])["made_by"]
-        model, shape = told["model"], told["input_shape"]
-        return MadeBy(model=str(model), input_shape=tuple(int(side) for side in shape))
+        fields = json.loads(metadata[_KEY])["made_by"]
+        model, shape = fields["model"], fields["input_shape"]
+        return Provenance(model=str(model), input_shape=tuple(int(side) for side in shape))
     except (KeyError, TypeError, ValueError):
         return None
 
 
 def refuse_another(
-    gallery: tuple[Path, MadeBy | None], asker: tuple[Path, MadeBy | None], *, remedy: str
+    gallery: tuple[Path, Provenance | None], asker: tuple[Path, Provenance | None], *, remedy: str
 ) -> str | None:
     """Refuse to compare embeddings of two models.
 
@@ -159,10 +159,10 @@ def refuse_another(
     """
     (path, ours), (other, theirs) = gallery, asker
     if ours is None or theirs is None:
-        silent, told = (path, other) if ours is None else (other, path)
+        silent, named = (path, other) if ours is None else (other, path)
         return (
-            f"{silent} does not say which model made its embeddings, so nobody knows whether it is that of {told}; "
-            "files of sfumato embed say it"
+            f"{silent} does not say which model made its embeddings, so it may not be that of {named}; "
+            "files of sfumato embed name it"
         )
     if ours.model != theirs.model:
         raise InputError(
@@ -177,7 +177,7 @@ def refuse_another(
     return None
 
 
-def _shape(made: MadeBy) -> str:
+def _shape(made: Provenance) -> str:
     return "×".join(map(str, made.input_shape))
 
 
@@ -204,9 +204,9 @@ class EmbeddingTable:
     about: tuple[str, ...]
 
     @property
-    def made_by(self) -> MadeBy | None:
+    def provenance(self) -> Provenance | None:
         """The model that made it; None where the file names none."""
-        return made_by_told(self.source.metadata)
+        return read_provenance(self.source.metadata)
 
     def vectors(self, rows: int) -> Iterator[np.ndarray]:
         """Unit rows, float32 [n, d], in blocks of at most so many."""
@@ -283,7 +283,7 @@ def open_embeddings(path: Path, column: str) -> EmbeddingTable:
 
 # `sfumato embed`: a trained model and a data set → a Parquet file of embeddings, in constant memory.
 #
-# The file's metadata name the model that made it (`made_by.py`), so that nobody compares embeddings of two models.
+# The file's metadata name the model that made it, so that embeddings of two models are not compared.
 
 
 _GROUP = 4096  # rows of a row group: large enough for readers, small enough for any memory
@@ -317,7 +317,7 @@ def embed(options: EmbedOptions) -> Answer:
     folder = runs.RunFolder(options.run)
     about_run: dict[str, Any] = folder.read_plan().get("about") or {}
     model = rebuild(about_run, folder.model).to(options.device)
-    made = made_by_run(folder, about_run)
+    made = provenance_of_run(folder, about_run)
     height, width, channels = made.input_shape
     records = options.load(options.data, (height, width), channels)
     count = records.num_examples
@@ -384,14 +384,14 @@ def _origin(records: UserDataset, users: np.ndarray, index: np.ndarray) -> dict[
     return {"row": pa.array(rows if records.places is None else records.places[rows], pa.int64())}
 
 
-# `sfumato search`: a Parquet file of embeddings and somebody to look for → whose embeddings are most alike.
+# `sfumato search`: a Parquet file of embeddings and a query → the most similar embeddings.
 #
 # Queries are held some at a time, as many as `_HELD` bytes have room for with their neighbours, and the gallery is gone
 # through once for these. So it is read once for a hundred thousand queries or so, and memory grows with neither.
 
 
 _ROWS = 16_384  # of the gallery, compared at a time
-_ASKED = 1024  # queries whose neighbours are told at a time
+_ASKED = 1024  # queries whose neighbours are reported at a time
 _HELD = 1 << 26  # bytes of queries and neighbours that go through the gallery together
 _NEIGHBOUR = 40  # bytes of each neighbour while it is looked for
 _QUERIES_SHOWN = 10  # queries on the terminal
@@ -400,7 +400,7 @@ _EQUAL = 1 - 1e-6  # cosine of an embedding with itself, round-off allowed for
 
 @dataclass(frozen=True, kw_only=True)
 class SearchOptions(CommonOptions):
-    """Find whose embeddings are most alike, by the cosine of their angle. Memory does not grow with the gallery.
+    """Find the most similar embeddings, by the cosine of their angle. Memory does not grow with the gallery.
 
     Attributes:
         gallery: a Parquet file of embeddings, as sfumato embed writes: columns user and embedding, and index, file,
@@ -437,7 +437,7 @@ class Queries:
     Attributes:
         count: how many queries.
         blocks: they.
-        warning: what cannot be told of who made their embeddings; None where nothing is open.
+        warning: a model of embeddings that is not known; None where all are known.
     """
 
     count: int
@@ -465,7 +465,7 @@ def search(options: SearchOptions) -> Answer:
         notify(f"warning: {queries.warning}")
     data = {"gallery": gallery.source.count, "queries": count}
     data |= {"neighbours": shown} if options.out is None else {"out": options.out}
-    lines: list[str | Table] = [] if options.json else [_told(shown)]
+    lines: list[str | Table] = [] if options.json else [_neighbour_table(shown)]
     if count > _QUERIES_SHOWN:
         more = "; --out FILE writes all" if options.out is None else ""
         lines.append(f"\nthe first {_QUERIES_SHOWN} of {count:,} queries{more}")
@@ -501,7 +501,7 @@ def _of_table(query: Path, options: SearchOptions, gallery: EmbeddingTable) -> Q
     remedy = "embed both with one run: sfumato embed RUN DATA --out NEW.parquet"
     warning = None
     if not query.samefile(options.gallery):
-        warning = refuse_another((options.gallery, gallery.made_by), (query, asked.made_by), remedy=remedy)
+        warning = refuse_another((options.gallery, gallery.provenance), (query, asked.provenance), remedy=remedy)
     return Queries(count=asked.source.count, blocks=asked.blocks(_ROWS), warning=warning)
 
 
@@ -539,9 +539,9 @@ def _of_picture(file: Path, run: Path, options: SearchOptions, gallery: Embeddin
     folder = runs.RunFolder(run)
     about = folder.read_plan().get("about") or {}
     model: nn.Module = rebuild(about, folder.model).eval()
-    made = made_by_run(folder, about)
+    made = provenance_of_run(folder, about)
     remedy = f"give --run the run that made it, or embed anew: sfumato embed {run} DATA --out NEW.parquet"
-    warning = refuse_another((options.gallery, gallery.made_by), (run, made), remedy=remedy)
+    warning = refuse_another((options.gallery, gallery.provenance), (run, made), remedy=remedy)
     height, width, channels = made.input_shape
     try:
         pixels = decode(file, (height, width), channels).pixels
@@ -560,7 +560,7 @@ def _answers(
 
     count = options.neighbours + (not options.itself)  # one more, for one of them may be the query itself
     done = 0
-    for asked, vectors in _together(queries, count):
+    for asked, vectors in _batched(queries, count):
 
         def compared(size: int = len(asked), before: int = done) -> Iterator[np.ndarray]:
             rows = 0
@@ -579,7 +579,7 @@ def _answers(
             yield _answer(options, asked.slice(start, _ASKED), found, similar[some])
 
 
-def _together(queries: Blocks, count: int) -> Blocks:
+def _batched(queries: Blocks, count: int) -> Blocks:
     """Queries, as many at a time as are held while the gallery goes by."""
     waiting: list[tuple[pa.Table, np.ndarray]] = []
     held = 0
@@ -659,8 +659,8 @@ def _keep(answer: pa.Table, shown: list[dict[str, Any]], *, every: bool) -> None
     shown += chosen.to_pylist()
 
 
-def _told(rows: Sequence[dict[str, Any]]) -> Table:
-    """The table for people: what a query is stands beside its first neighbour only."""
+def _neighbour_table(rows: Sequence[dict[str, Any]]) -> Table:
+    """The printed table: what a query is stands next to its first neighbour only."""
     columns = list(rows[0]) if rows else []
     cells = []
     for row in rows:

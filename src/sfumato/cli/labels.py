@@ -12,7 +12,7 @@ import tyro
 from sfumato import runs
 from sfumato._check import InputError
 from sfumato.algorithms import ALGORITHMS, command_of
-from sfumato.cli.console import STOPPED, Answer, bar, notify, told_bar
+from sfumato.cli.console import STOPPED, Answer, bar, notify, one_stage_bar
 from sfumato.cli.models import ClassifierOptions, about_classifier, build_classifier, check_device, public_features
 from sfumato.cli.parse import CommonOptions
 from sfumato.cli.results import dry_run, measured
@@ -56,7 +56,7 @@ class LabelModel(ClassifierOptions):
     """The model, and the features that clusters are found by.
 
     Attributes:
-        features: with --clusters: what tells which rows are alike; the model itself sees the inputs. pixels (the
+        features: with --clusters: what finds which rows are similar; the model itself sees the inputs. pixels (the
             inputs as they are), hog or scattering; squeezenet with --feature-weights; package.module:factory, an
             importable class or function without arguments that gives a frozen torch module; or a .npy of numbers with
             a row for each row of --data. They must be public, and not made from the labels.
@@ -92,7 +92,7 @@ def sources(kind: type[Any]) -> Any:
 
 
 def features_for(options: LabelModel, parts: ExampleParts) -> np.ndarray | None:
-    """Public features of what is trained on, float [rows, d]; None where nobody chose any.
+    """Public features of what is trained on, float [rows, d]; None where none are chosen.
 
     Raises:
         InputError: they are unknown, of other rows, or not finite.
@@ -145,7 +145,7 @@ class RandomizeOptions(LabelSettings, CommonOptions):
     Attributes:
         table: .parquet, .csv, .tsv (also .gz) or .jsonl.
         out: the table to write, in the same format, which must not exist yet. Ledger, statement and plan are in the
-            folder OUT.run beside it.
+            folder OUT.run next to it.
         total_epsilon: release labels that were released before once more, if all of it costs at most this in total; the
             statement is that of the sum.
         record: the folder that remembers releases; `label-releases` next to the table unless given. Name one folder for
@@ -190,7 +190,7 @@ def randomize(options: RandomizeOptions) -> Answer:
         f"epsilon {done.statement.epsilon:g} for each label, delta 0; statement and ledger: {done.folder}",
     ]
     if done.statement.seeded:
-        lines.append("Seeded: for simulation only. Whoever knows the seed can take the noise away.")
+        lines.append("Seeded: for simulation only. Anyone who knows the seed can take the noise away.")
     return Answer(data, lines)
 
 
@@ -226,7 +226,7 @@ def train(options: Any) -> Answer:
         return dry_run(plan, statement, done)
     ended = "the run is finished: nothing is drawn, trained or measured again"
     how = ended if already else f"go on after a stop with: sfumato {command} --resume {out}"
-    with told_bar(None if run.json else f"run: {out} ({how})", "steps") as progress:
+    with one_stage_bar(None if run.json else f"run: {out} ({how})", "steps") as progress:
         try:
             result = plan.fit(
                 model,
@@ -246,7 +246,7 @@ def train(options: Any) -> Answer:
 
 
 def _task(plan: Any) -> Classification | Regression | Counts:
-    """What tells how good the model is."""
+    """How the model is measured."""
     from sfumato.central import Classification, Counts, Regression
 
     if plan.of_classes:

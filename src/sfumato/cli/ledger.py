@@ -52,7 +52,7 @@ class VerifyOptions(CommonOptions):
 
     Attributes:
         path: the ledger, or the folder of a run.
-        head: a head that was noted before; it has to be in the chain still. Without one, nobody can tell whether
+        head: a head that was noted before; it has to be in the chain still. Without one, it is not known whether
             whole lines are missing at the end.
     """
 
@@ -292,7 +292,7 @@ def _left_in_words(left: int | float | None, totals: Totals) -> str:
     if not totals.last:
         return ""
     if left is None:
-        return "; what is left cannot be told, as no accountant knows the events"
+        return "; what is left is not known, as no accountant knows the events"
     return "" if math.isinf(left) else f"; left for {left:,} more like the last release"
 
 

@@ -23,7 +23,7 @@ from sfumato._check import InputError, guess
 from sfumato._extras import remedy
 from sfumato.cli.commands import COMMANDS, Command
 from sfumato.cli.console import SettingsError, complain, is_text, leads, notify, table
-from sfumato.cli.spoken import spoken
+from sfumato.cli.option_names import with_option_names
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,7 +47,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         except SettingsError as error:  # of a file, whose names are fields
             complain(str(error))
         except InputError as error:
-            complain(_spoken(str(error), words))
+            complain(_with_option_names(str(error), words))
         except SystemExit as stop:  # help was printed
             return int(stop.code or 0)
         except BrokenPipeError:  # the reader of our output has seen enough
@@ -72,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 @contextmanager
 def _ended_as_by_ctrl_c() -> Iterator[None]:
-    """SIGTERM stops a command as Ctrl-C does, so that no half-written private file stays where nobody looks for it."""
+    """SIGTERM stops a command as Ctrl-C does, so that no half-written private file stays behind."""
     ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
     if ours:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -121,7 +121,7 @@ def _command(words: Sequence[str]) -> Command | None:
     return next((COMMANDS[name] for count in (2, 1) if (name := " ".join(words[:count])) in COMMANDS), None)
 
 
-def _spoken(message: str, words: Sequence[str]) -> str:
+def _with_option_names(message: str, words: Sequence[str]) -> str:
     """A message with the options of the command by their names."""
     command = _command(words)
     if command is None:
@@ -132,7 +132,7 @@ def _spoken(message: str, words: Sequence[str]) -> str:
         options = read_options(command.kind(), words)
     except InputError:  # a word that stands for no part
         options = read_options(command.kind())
-    return spoken(message, options.flagged)
+    return with_option_names(message, options.flagged)
 
 
 def _no_command(given: str) -> str:
@@ -156,7 +156,7 @@ def _refuse_unreadable(words: list[str]) -> None:
 def _overview(prefix: str) -> None:
     if leads():
         print(
-            "usage: sfumato COMMAND [options]\n\nTrain on records that belong to people, and say what it cost them.\n"
+            "usage: sfumato COMMAND [options]\n\nTrain on records that belong to people, and state what it cost them.\n"
         )
         chosen = {name: command for name, command in COMMANDS.items() if name.startswith(prefix)}
         table(["command", "what it does"], [[name, command.summary] for name, command in chosen.items()])
@@ -194,9 +194,9 @@ def _reason(error: OSError) -> str:
 
 
 def _what_for(error: Exception) -> str:
-    """What did not fit, where the library that asked for it tells."""
-    told = re.search(r"allocate ([\d.]+ \w+)", str(error))
-    return f" ({told[1]} were asked for)" if told else ""
+    """What did not fit, where the library that asked for it reports it."""
+    match = re.search(r"allocate ([\d.]+ \w+)", str(error))
+    return f" ({match[1]} were asked for)" if match else ""
 
 
 def _memory_ran_out(error: Exception) -> bool:
@@ -211,7 +211,7 @@ def _short_warnings(words: Sequence[str]) -> Iterator[None]:
     """Our own warnings in one line, each once; those of other packages as usual."""
     ours = str(Path(__file__).resolve().parents[1])
     usual = warnings.showwarning
-    told: set[str] = set()
+    reported: set[str] = set()
 
     def show(
         message: Warning | str,
@@ -222,9 +222,9 @@ def _short_warnings(words: Sequence[str]) -> Iterator[None]:
         line: str | None = None,
     ) -> None:
         if str(Path(filename).resolve()).startswith(ours) and category is UserWarning:
-            if str(message) not in told:
-                notify(f"warning: {_spoken(str(message), words)}")
-            told.add(str(message))
+            if str(message) not in reported:
+                notify(f"warning: {_with_option_names(str(message), words)}")
+            reported.add(str(message))
         else:
             usual(message, category, filename, lineno, file, line)
 

@@ -21,8 +21,8 @@ from sfumato import models
 from sfumato._check import InputError
 from sfumato._lazy import torch
 from sfumato._random import RandomSource
-from sfumato.cli.console import say
-from sfumato.cli.sources import LabelledDataOptions, is_own, own_model, read_examples
+from sfumato.cli.console import print_line
+from sfumato.cli.sources import LabelledDataOptions, custom_model, is_custom_model, read_examples
 
 if TYPE_CHECKING:
     from torch import nn
@@ -74,8 +74,8 @@ def public_features(name: str, weights: Path | None, seed: int, *, flag: str) ->
         return imagenet_features(weights)
     if weights is not None:
         raise InputError(f"{flag} is for --features {IMAGENET}, got {name}; leave it out")
-    if is_own(name):
-        return own_model(name, RandomSource.from_seed(seed))
+    if is_custom_model(name):
+        return custom_model(name, RandomSource.from_seed(seed))
     return name
 
 
@@ -100,13 +100,13 @@ class AdapterOptions:
 
 
 def adapted(
-    model: nn.Module, told: Mapping[str, Any], input_shape: Sequence[int], generator: torch.Generator | None
+    model: nn.Module, settings: Mapping[str, Any], input_shape: Sequence[int], generator: torch.Generator | None
 ) -> nn.Module:
     """A backbone with its adapters.
 
     Args:
         model: after published weights were loaded; LoRA is put in place.
-        told: the fields of `AdapterOptions`, as options or as plan.json tells them.
+        settings: the fields of `AdapterOptions`, from the options or from plan.json.
         input_shape: of one record.
         generator: source of the first weights.
 
@@ -116,7 +116,7 @@ def adapted(
 
     from sfumato.data import to_tensor
 
-    rank, layers, dim = (told.get(name) for name in ("lora_rank", "lora_layers", "projection"))
+    rank, layers, dim = (settings.get(name) for name in ("lora_rank", "lora_layers", "projection"))
     if rank is not None:
         try:
             models.add_lora(model, rank=rank, layers=layers, generator=generator)
@@ -144,11 +144,11 @@ def refuse_adapters(options: AdapterOptions, name: str) -> None:
             raise InputError(f"--{flag.replace('_', '-')} is for backbones of embeddings; leave it out for {name}")
 
 
-# Layers that would stay at random values, and adapters that nobody trains: refused before a run begins.
+# Layers that would stay at random values, and adapters that are not trained: refused before a run begins.
 #
 # Pretrained weights do not always have all of a network: another embedding, the small first layer for small pictures
-# and a projection are new. Frozen, they would put noise between the weights and what is trained, and nobody would be
-# told.
+# and a projection are new. Frozen, they would put noise between the weights and what is trained, without any
+# message.
 
 
 _SMALL = 64  # pixels: below it, a backbone's first layer is another one than that of photographs
@@ -221,7 +221,7 @@ def refuse_idle_adapters(options: AdapterOptions, trainable: str) -> None:
     if rank is not None and "lora" not in trainable:
         raise InputError(
             f"--lora-rank {rank} freezes the layers that it adapts, and --trainable {trainable} is no word for the "
-            "adapters; say --trainable lora to train them alone, lora+last for the last layer beside them, or lora+all "
+            "adapters; say --trainable lora to train them alone, lora+last for the last layer as well, or lora+all "
             "for all that is not adapted, too"
         )
     if rank is None and "lora" in words:
@@ -258,7 +258,7 @@ def _first(model: nn.Module) -> str | None:
 # Options that say which backbone is trained, and how a run's backbone is built again.
 
 
-_DIMENSIONS = 128  # of an embedding, where nobody says
+_DIMENSIONS = 128  # of an embedding by default
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,16 +308,16 @@ def build(
 
     Raises:
         InputError: an unknown name, data that are no pictures, weights that do not fit, or a layer that would stay at
-            random values beside them.
+            random values.
     """
     if options.model_options:
         raise InputError(f"--model-options is for models of texts and of ratings; leave it out for {options.model}")
     source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
     generator = first_weights(source)
-    if is_own(options.model):
-        if load:  # a run that goes on is told its plan.json
+    if is_custom_model(options.model):
+        if load:  # a run that goes on reads its plan.json
             refuse_dimensions(options)
-        model = own_model(options.model, source)
+        model = custom_model(options.model, source)
     else:
         model = models.backbone(
             options.model,
@@ -344,12 +344,12 @@ def _load(
     if weights.suffix == ".safetensors" and models.read_metadata(weights):
         models.load_weights(model, weights)
         if not quiet:
-            say(f"weights: all tensors of {weights}")
+            print_line(f"weights: all tensors of {weights}")
         return []
     channels = "sum" if input_shape[-1] == 1 else "same"
     report = models.load_pretrained(model, weights, batch_norm=options.batch_norm, channels=channels)
     if not quiet:
-        say(report.text())
+        print_line(report.text())
     return [*report.names("missing")]
 
 
@@ -379,7 +379,7 @@ def rebuild(about: Mapping[str, Any], weights: Path) -> nn.Module:
         weights: its model.safetensors.
 
     Raises:
-        InputError: plan.json does not tell the model, or the weights are not of this model.
+        InputError: plan.json does not name the model, or the weights are not of this model.
     """
     wanted = ("model", "embedding_dim", "input_shape")
     missing = [name for name in wanted if name not in about]
@@ -395,16 +395,16 @@ def rebuild(about: Mapping[str, Any], weights: Path) -> nn.Module:
         )
     if "vocabulary_size" in about:
         raise InputError(
-            f"{weights.parent} is a run on texts, whose model tells the next token and gives no embeddings; load "
+            f"{weights.parent} is a run on texts, whose model predicts the next token and gives no embeddings; load "
             f"{weights.name} in Python with sfumato.models.load_weights"
         )
     if missing:
         raise InputError(
-            f"{weights.parent}/plan.json does not tell the run's {missing[0]}: it was trained from Python; load "
+            f"{weights.parent}/plan.json does not name the run's {missing[0]}: it was trained from Python; load "
             f"{weights.name} there, with sfumato.models.load_weights"
         )
-    if is_own(about["model"]):
-        model = own_model(about["model"], RandomSource.from_os())
+    if is_custom_model(about["model"]):
+        model = custom_model(about["model"], RandomSource.from_os())
     else:
         model = models.backbone(
             about["model"],
@@ -439,7 +439,7 @@ def check_device(name: str) -> None:
 
 
 # Models that give what is measured themselves (values, classes, the next token): built at the start of a run, and
-# again from what its plan.json tells.
+# again from its plan.json.
 
 
 _HEAD = "linear_head"
@@ -463,21 +463,21 @@ def build_output_model(
     """
     refuse_adapters(options, options.model)
     source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
-    if is_own(options.model):
+    if is_custom_model(options.model):
         if options.model_options:
             raise InputError(
                 f"--model-options is for the models of this package; {options.model} decides its settings itself"
             )
         if load:
             refuse_dimensions(options)
-        model = own_model(options.model, source)
+        model = custom_model(options.model, source)
     else:
         sizes = {**public_sizes(data), "oov_buckets": oov_buckets}
         model = _named(options.model, sizes, _settings(vars(options)), first_weights(source))
     if options.weights is not None and load:
         _load_weights(model, options.weights)
         if not quiet:
-            say(f"weights: all tensors of {options.weights}")
+            print_line(f"weights: all tensors of {options.weights}")
     return model
 
 
@@ -489,15 +489,15 @@ def rebuild_output_model(about: Mapping[str, Any], weights: Path) -> nn.Module:
         weights: its model.safetensors.
 
     Raises:
-        InputError: plan.json does not tell the model, or the weights are not of this model.
+        InputError: plan.json does not name the model, or the weights are not of this model.
     """
     if "model" not in about or "input_shape" not in about:
         raise InputError(
-            f"{weights.parent}/plan.json does not tell the run's model: it was trained from Python; use "
+            f"{weights.parent}/plan.json does not name the run's model: it was trained from Python; use "
             "plan.personalise(model, users) there"
         )
-    if is_own(about["model"]):
-        model = own_model(about["model"], RandomSource.from_os())
+    if is_custom_model(about["model"]):
+        model = custom_model(about["model"], RandomSource.from_os())
     else:
         model = _named(about["model"], about, _settings(about), None)
     models.load_weights(model, weights)
@@ -505,13 +505,13 @@ def rebuild_output_model(about: Mapping[str, Any], weights: Path) -> nn.Module:
 
 
 def public_sizes(data: UserDataset) -> dict[str, Any]:
-    """What plan.json tells of the data, so that the model can be built again."""
-    told: dict[str, Any] = {"input_shape": data.input_shape}
+    """What plan.json states of the data, so that the model can be built again."""
+    sizes: dict[str, Any] = {"input_shape": data.input_shape}
     if data.of_sequences:
-        return {**told, "vocabulary_size": data.num_classes}
+        return {**sizes, "vocabulary_size": data.num_classes}
     if data.of_values:
-        return told if data.item_names is None else {**told, "item_count": len(data.item_names)}
-    return {**told, "class_count": data.num_classes}
+        return sizes if data.item_names is None else {**sizes, "item_count": len(data.item_names)}
+    return {**sizes, "class_count": data.num_classes}
 
 
 def _named(name: str, sizes: Mapping[str, Any], chosen: dict[str, Any], generator: torch.Generator | None) -> nn.Module:
@@ -537,11 +537,11 @@ def _named(name: str, sizes: Mapping[str, Any], chosen: dict[str, Any], generato
     return models.linear_head(shape[0], sizes["class_count"], generator=generator)
 
 
-def _settings(told: Mapping[str, Any]) -> dict[str, Any]:
+def _settings(about: Mapping[str, Any]) -> dict[str, Any]:
     """The keyword arguments of the model's own function."""
-    chosen = named_values(told.get("model_options") or ())
-    if told.get("embedding_dim") is not None:
-        chosen["embedding_dim"] = told["embedding_dim"]
+    chosen = named_values(about.get("model_options") or ())
+    if about.get("embedding_dim") is not None:
+        chosen["embedding_dim"] = about["embedding_dim"]
     return chosen
 
 
@@ -609,21 +609,23 @@ def build_classifier(
 
     Raises:
         InputError: an unknown name or option, data that the model does not read, weights that do not fit, or a layer
-            that would stay at random values beside them.
+            that would stay at random values.
     """
     source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
     model = (
-        _own(options, source) if is_own(options.model) else _of_the_catalogue(options, data, source, reading=reading)
+        _custom(options, source)
+        if is_custom_model(options.model)
+        else _of_the_catalogue(options, data, source, reading=reading)
     )
     if options.pretrained is not None and load:
         fresh = models.transfer_weights(model, options.pretrained)
         refuse_untrained(model, fresh, trainable, options.pretrained)
         if not quiet:
-            say(f"weights: all tensors of {options.pretrained}" + (f" but {', '.join(fresh)}" if fresh else ""))
+            print_line(f"weights: all tensors of {options.pretrained}" + (f" but {', '.join(fresh)}" if fresh else ""))
     return model
 
 
-def _own(options: ClassifierOptions, source: RandomSource) -> nn.Module:
+def _custom(options: ClassifierOptions, source: RandomSource) -> nn.Module:
     """A network by its module's name, which takes no settings."""
     for flag, value in (
         ("--normalisation", options.normalisation),
@@ -632,7 +634,7 @@ def _own(options: ClassifierOptions, source: RandomSource) -> nn.Module:
     ):
         if value:
             raise InputError(f"{flag} is for the models of this package; {options.model} decides it itself")
-    return own_model(options.model, source)
+    return custom_model(options.model, source)
 
 
 def _of_the_catalogue(
@@ -661,7 +663,7 @@ def _of_the_catalogue(
 def _recommender(
     options: ClassifierOptions, data: ExampleDataset, chosen: dict[str, Any], generator: torch.Generator
 ) -> nn.Module:
-    """A model of an item and a user, of each of which the data tell how many there are."""
+    """A model of an item and a user, whose numbers the data state."""
     for flag, value in (("--normalisation", options.normalisation), ("--public-inputs", options.public_inputs)):
         if value is not None:
             raise InputError(f"{flag} is for other models, {options.model} has no such layer; leave it out")
@@ -682,7 +684,7 @@ def _outputs(data: ExampleDataset) -> int:
         return data.num_classes
     if data.targets is None:
         raise InputError(
-            "the examples have no targets, so nothing tells how many outputs a model needs; name them with "
+            "the examples have no targets, so the number of outputs is not known; name them with "
             "--label COLUMN, or train without targets from Python"
         )
     return 1 if data.targets.ndim == 1 else data.targets.shape[1]
@@ -715,7 +717,7 @@ def _refuse_ids(name: str, data: ExampleDataset) -> None:
 
 
 def about_classifier(data: ExampleDataset) -> dict[str, Any]:
-    """What is needed beside the options to build the classifier again."""
+    """What is needed with the options to build the classifier again."""
     return {
         "classes": data.num_classes,
         "outputs": _outputs(data),

@@ -5,7 +5,7 @@ rules, and the command line wins.
 
 What `--help` and `--help-all` print: the options that matter, or all of them.
 
-The long help is tyro's, made from the options' docstrings. The short one is cut out of it, so both tell the same.
+The long help is tyro's, made from the options' docstrings. The short one is cut out of it, so both state the same.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ from tyro.constructors import (
 
 from sfumato._check import InputError, guess, one_of
 from sfumato.cli.commands import COMMANDS
-from sfumato.cli.console import SettingsError, is_text, say
+from sfumato.cli.console import SettingsError, is_text, print_line
 from sfumato.cli.parts import Options, flag_of, flattened, off, read_options, registry, typed, without_replaced
 
 MARKERS = (tyro.conf.OmitArgPrefixes, tyro.conf.HelptextFromCommentsOff)
@@ -214,7 +214,7 @@ def print_completion(words: Sequence[str]) -> None:
     script = io.StringIO()
     with contextlib.redirect_stdout(script), contextlib.suppress(SystemExit):
         app.cli(prog="sfumato", args=["--tyro-write-completion", words[0], "-"], config=MARKERS, registry=registry())
-    say(script.getvalue().rstrip("\n"))
+    print_line(script.getvalue().rstrip("\n"))
 
 
 T = TypeVar("T")
@@ -552,8 +552,8 @@ def _wrong_value(flag: str, reason: str, words: Sequence[str], known: Mapping[st
         return None
     kind, read = ("a number", float) if "float" in expected else ("a whole number", int)
     many = [word for word in values_of(words, flag[2:]) if not _reads(read, word)]
-    told = reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}…"
-    return f"{flag} must be {kind}, got {shortened(many[0]) if many else told}"
+    shown = reason if len(reason) <= _LONGEST else f"{reason[:_LONGEST]}…"
+    return f"{flag} must be {kind}, got {shortened(many[0]) if many else shown}"
 
 
 def _reads(kind: Callable[[str], object], word: str) -> bool:

@@ -163,7 +163,7 @@ def flattened(kind: Any, settings: Mapping[str, Any]) -> tuple[dict[str, Any], O
 
 def without_replaced(settings: Mapping[str, Any], words: Sequence[str], kind: Any) -> dict[str, Any]:
     """Settings of a file without the parts that later words choose: a part is chosen whole."""
-    chosen = _given(words).keys() & read_options(kind).parts.keys()
+    chosen = _assigned(words).keys() & read_options(kind).parts.keys()
     return {name: value for name, value in settings.items() if name.partition(".")[0] not in chosen}
 
 
@@ -178,7 +178,7 @@ def read_options(kind: Any, words: Sequence[str] = ()) -> Options:
         InputError: a word stands for no part.
     """
     found = Options(kind)
-    _read(kind, "", _given(words), found)
+    _read(kind, "", _assigned(words), found)
     _refuse_both(words, found)
     return found
 
@@ -302,7 +302,7 @@ def _maker(make: Callable[..., Any], fixed: Mapping[str, Any], path: str) -> Cal
     return made
 
 
-def _given(words: Sequence[str]) -> dict[str, str]:
+def _assigned(words: Sequence[str]) -> dict[str, str]:
     """The last value that the words give to each option that has one."""
     return dict(_pairs(words))
 

@@ -19,7 +19,7 @@ from sfumato._check import InputError, whole
 from sfumato._lazy import pyarrow as pa
 from sfumato._lazy import torch
 from sfumato.cli.commands import COMMANDS
-from sfumato.cli.console import Answer, Table, bar, say
+from sfumato.cli.console import Answer, Table, bar, print_line
 from sfumato.cli.embeddings import refuse_taken, write_tables
 from sfumato.cli.models import check_device, rebuild_output_model
 from sfumato.cli.parse import CommonOptions, answer_help, as_flags, find, read_flags, read_settings
@@ -113,20 +113,20 @@ def of_records(
 
     theirs = {name: place for place, name in enumerate(asked.user_ids)}
     ours = {name: place for place, name in enumerate(records.user_ids)}
-    if (nobody := next((name for name in theirs if name not in ours), None)) is not None:
-        raise InputError(f"the query asks about {nobody!r}, of whom the records hold nothing; add some")
+    if (missing := next((name for name in theirs if name not in ours), None)) is not None:
+        raise InputError(f"the query asks about {missing!r}, of whom the records hold nothing; add some")
     view = records.subset(sorted(ours[name] for name in theirs))
 
     def work(served: Served) -> pa.Table:
         inputs = [to_tensor(asked.examples(theirs[view.user_ids[int(user)]])[0]) for user in served.users]
         counts = [len(each) for each in inputs]
         likely, label = torch.cat(_asked(served, inputs)).float().softmax(1).max(1)
-        told = label.numpy() if classes is None else [classes[each] for each in label.tolist()]
+        likeliest = label.numpy() if classes is None else [classes[each] for each in label.tolist()]
         return pa.table(
             {
                 "user": _users(view, np.repeat(served.users, counts)),
                 "index": pa.array(np.concatenate([np.arange(count) for count in counts])),
-                "label": pa.array(told),
+                "label": pa.array(likeliest),
                 "probability": pa.array(likely.numpy()),
             }
         )
@@ -160,7 +160,7 @@ _OF_RUN = ("text", "vocabulary", "length", "oov_buckets")  # what the model was 
 
 @dataclass(frozen=True, kw_only=True)
 class PersonaliseOptions(RatingOptions, ReadingOptions, CommonOptions):
-    """Rebuild people's own parts from their records, and serve them: nobody needs to have taken part in the run.
+    """Rebuild people's own parts from their records, and serve them. They need not have taken part in the run.
 
     How records are read is taken from the run's plan.json, unless given.
 
@@ -172,7 +172,7 @@ class PersonaliseOptions(RatingOptions, ReadingOptions, CommonOptions):
             prediction); for classes the likeliest class of its records (user, index, label, probability).
         top: for ratings: so many items for each person, 10 unless given.
         query: records that are asked about, in the format of DATA; values are not needed and not looked at.
-        measure: rebuild people's own parts from a part of their records, as in the training, and tell how good the
+        measure: rebuild people's own parts from a part of their records, as in the training, and report how good the
             model is on the others.
         device: cpu, cuda, or cuda:1.
     """
@@ -262,7 +262,7 @@ def personalise(options: PersonaliseOptions) -> Answer:
     records = run.load(options.data)
     if not options.json:
         for line in records.summary():
-            say(f"data: {line}")
+            print_line(f"data: {line}")
     data: dict[str, Any] = {"run": options.run, "users": len(records), "not_covered": True}
     lines: list[str | Table] = []
     if options.measure:
@@ -275,7 +275,7 @@ def personalise(options: PersonaliseOptions) -> Answer:
             data |= {"out": options.out, "rows": write_tables(options.out, tables, private=True)}
         lines += [
             f"{data['rows']:,} predictions for {len(records):,} people: {options.out}",
-            "Each row is made of that person's own records: no guarantee covers it, and it is for nobody else.",
+            "Each row is made of that person's own records: no guarantee covers it, and it is for that person only.",
         ]
     return Answer(data, lines)
 
@@ -384,7 +384,7 @@ def _tables(run: _Served, records: UserDataset, options: PersonaliseOptions, kin
         on_unknown=options.on_unknown or "refuse",
     )
     if asked.left_out and not options.json:
-        say(f"{asked.left_out:,} rows of {options.query} ask about items that the model does not know: left out")
+        print_line(f"{asked.left_out:,} rows of {options.query} ask about items that the model does not know: left out")
     return of_pairs(serving, phases, records, asked, run.items)
 
 

@@ -49,7 +49,7 @@ def use_threads(threads: int | None) -> None:
         return
     whole(threads=threads)
     between(1, _MOST_THREADS, threads=threads)
-    os.environ["OMP_NUM_THREADS"] = str(threads)  # also tells a team of processes not to divide the cores
+    os.environ["OMP_NUM_THREADS"] = str(threads)  # also keeps a team of processes from dividing the cores
     import torch  # late: a command says what is wrong before it
 
     torch.set_num_threads(threads)
@@ -311,7 +311,7 @@ _NO_OPTIONS = ("plan", "format", "about", "noise_multipliers")
 
 
 def _without_about(settings: dict[str, Any], kind: type[Any], file: Path, *, known: dict[str, Any]) -> dict[str, Any]:
-    """A plan.json as settings: what it says about the data and the model beside the plan's fields."""
+    """A plan.json as settings: what it says about the data and the model, next to the plan's fields."""
     if "plan" not in settings:
         return settings
     if settings["plan"] in TRAINED and settings.get("format") != PLAN_FORMAT and file.name == "plan.json":

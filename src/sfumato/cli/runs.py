@@ -75,7 +75,9 @@ def _closed(run: Path, closed: "Closed") -> Iterator[str]:
         return
     after = "" if closed.round is None else f" after round {closed.round}"
     key = (
-        "Its key is deleted, so nobody can repeat its noise." if closed.key else "It held no key that could be deleted."
+        "Its key is deleted, so its noise cannot be repeated."
+        if closed.key
+        else "It held no key that could be deleted."
     )
     yield f"closed: {run}{after}. {key}"
     yield "It cannot go on any more: rounds that were left can only be a new run, whose cost adds up with this one."

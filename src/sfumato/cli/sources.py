@@ -17,7 +17,7 @@ import tyro
 from sfumato._check import InputError, positive, whole
 from sfumato._lazy import torch
 from sfumato._random import RandomSource
-from sfumato.cli.console import bar, say
+from sfumato.cli.console import bar, print_line
 
 if TYPE_CHECKING:
     from torch import nn
@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from sfumato.federated import Centralized, FederatedPlan, PrivateVocabulary
 
 
-def is_own(name: str) -> bool:
+def is_custom_model(name: str) -> bool:
     """Whether a model is named by its module, and not by a word of ours."""
     return ":" in name
 
 
-def own_model(name: str, source: RandomSource) -> nn.Module:
+def custom_model(name: str, source: RandomSource) -> nn.Module:
     """Import the module and call the factory; the folder that the command runs in is searched too.
 
     Args:
@@ -113,7 +113,7 @@ def refuse_share(**shares: float) -> None:
     """
     for name, share in shares.items():
         if not 0 <= share < 1:  # NaN, too
-            remedy = "0 keeps nobody back; for an exact number name them, or give --test"
+            remedy = "0 keeps none back; for an exact number name them, or give --test"
             raise InputError(f"{name} must be a share >= 0 and below 1, got {share:g}; {remedy}")
 
 
@@ -128,8 +128,8 @@ class RatingOptions:
         item: for ratings in a table: the column of items; with --user and --value. MovieLens needs none of them.
         value: for ratings in a table: the column of values.
         time: for ratings in a table: the column of times, numbers or dates; each user's ratings are put into its order.
-        items: for ratings: the public catalogue of items, a file with one id a line. Without it MovieLens' films beside
-            the ratings, else the items that were rated, which a guarantee refuses.
+        items: for ratings: the public catalogue of items, a file with one id a line. Without it MovieLens' films next
+            to the ratings, else the items that were rated, which a guarantee refuses.
         value_range: for ratings: the lowest and the highest value; others are refused.
         duplicates: for ratings: several values of one user for one item are refused, or the last is taken, or their
             mean. Refused unless given.
@@ -183,7 +183,7 @@ class ClassOptions:
 
         return None if self.class_names is None else read_names(self.class_names)
 
-    def given(self) -> dict[str, object]:
+    def chosen_classes(self) -> dict[str, object]:
         """What was given, by the option's name.
 
         Raises:
@@ -201,7 +201,7 @@ class ClassOptions:
         Raises:
             InputError: a record has another one, or the labels are no classes.
         """
-        if not self.given():
+        if not self.chosen_classes():
             return data
         return data.with_classes(self.names or self.num_classes)
 
@@ -296,7 +296,7 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
         words_per_user: for a private vocabulary: different words that a user has a vote for, 64 unless given.
         length: for texts: tokens in a sequence; longer texts are cut into several. 80 characters or 20 words unless
             given.
-        oov_buckets: for words: so many ids, by a hash of the word, tell words outside of the vocabulary apart as
+        oov_buckets: for words: so many ids, by a hash of the word, distinguish words outside of the vocabulary as
             inputs, for a model with vectors for them (lstm); 0 gives them one id.
         size: bring pictures to this side, or to this height and width; needed where they differ.
         channels: convert pictures to grey (1) or RGB (3); needed where they differ.
@@ -306,7 +306,7 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
         split_by: what the split keeps together: whole users, whole classes (label), or groups of classes such as
             alphabets (group).
         test_share: the share kept for the test, below 1. Each user (class, group) goes there with this probability, by
-            a hash of the own name, so the number is near the share and nobody moves when somebody else joins. 0.2
+            a hash of the own name, so the number is near the share and no one moves when another joins. 0.2
             unless --test or --test-names is given; 0 for no test.
         test_names: a text file that names those kept for the test, one a line, for an exact number of them.
         validation_share: the same share for the validation data, which are measured during the run.
@@ -359,7 +359,7 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
         read = ("text", "vocabulary", "length")
         others = {name: value for name, value in self.of_kind().items() if name not in read}
         others |= {name: getattr(self, name) for name in ("size", "channels", "label", "folder", "store")}
-        for name, value in {**others, **self.given()}.items():
+        for name, value in {**others, **self.chosen_classes()}.items():
             if value:
                 flag = name.replace("_", "-")
                 raise InputError(f"--{flag} does not go with --vocabulary private; leave it out, or declare the words")
@@ -400,7 +400,7 @@ class Parts:
 
     Attributes:
         train, validation, test: the parts.
-        negatives: the public data beside them, if there are any.
+        negatives: the public data with them, if there are any.
         texts: those that they are views of, where the run counts their vocabulary: of the training part first.
     """
 
@@ -416,7 +416,7 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
 
     Args:
         options: what to read and how to split it.
-        quiet: tell nothing on stdout.
+        quiet: print nothing on stdout.
 
     Raises:
         InputError: as `ReadingOptions.load`; or too few users to split, or to hide one among others.
@@ -439,7 +439,7 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
     if len(split.train) < 2:
         raise InputError(
             f"{options.data} has {_users(len(whole))}, and {_users(len(split.train))} left to train on; add users, or "
-            "keep nobody back with --test-share 0"
+            "keep none back with --test-share 0"
         )
     test = split.test if len(split.test) else None
     if options.test is not None:
@@ -447,7 +447,7 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
         elsewhere = _opened(_like(whole, options), options.test, "--test")
         test = elsewhere.users
         texts.append(elsewhere.texts)
-        _tell_common(split.train, test, options)
+        _warn_common(split.train, test, options)
     if not quiet:
         _describe(opened, split, test, options, share)
     return Parts(
@@ -462,7 +462,7 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
 
 
 def _opened(options: DataOptions, path: str, flag: str) -> Opened:
-    """What an option names, beside --data; what is wrong with it is told by the option's name."""
+    """What an option other than --data names; errors name the option."""
     try:
         return options.open(path)
     except InputError as error:
@@ -501,8 +501,8 @@ def _like(whole: UserDataset, options: DataOptions) -> DataOptions:
     return dataclasses.replace(options, size=(height, width), channels=channels)
 
 
-def _tell_common(train: UserDataset, test: UserDataset, options: DataOptions) -> None:
-    """Warn where the test has people or classes of the training data, as far as names tell."""
+def _warn_common(train: UserDataset, test: UserDataset, options: DataOptions) -> None:
+    """Warn where the test has people or classes of the training data, as far as names show."""
     people = _common(train.user_ids, test.user_ids)
     if people:
         warnings.warn(
@@ -539,12 +539,12 @@ def _first(names: Sequence[str]) -> str:
 
 def _describe(opened: Opened, split: Split, test: UserDataset | None, options: DataOptions, share: float) -> None:
     for line in opened.summary():
-        say(f"data: {line}")
+        print_line(f"data: {line}")
     parts = [f"{_users(len(split.train))} to train on"]
     if len(split.validation):
         parts.append(f"{_users(len(split.validation))} to watch")
     if test is None:
-        parts.append("nobody to test on" + (", by the chance of this --split-seed" if share else ""))
+        parts.append("none to test on" + (", by the chance of this --split-seed" if share else ""))
     elif options.test is not None:
         parts.append(f"{_users(len(test))} of {options.test} to test on")
     else:
@@ -552,7 +552,7 @@ def _describe(opened: Opened, split: Split, test: UserDataset | None, options: D
         chosen = f" (each with probability {share:g}; --test-share or --test chooses another test)" if default else ""
         what = _users(len(test)) if options.split_by == "user" else f"{test.num_classes:,} classes"
         parts.append(f"{what} never trained on, to test on{chosen}")
-    say(f"data: {'; '.join(parts)}")
+    print_line(f"data: {'; '.join(parts)}")
 
 
 def _users(count: int) -> str:
@@ -680,7 +680,7 @@ def read_examples(
     from sfumato import data as datasets
 
     with bar("reading") as progress:
-        options.given()  # refuses two
+        options.chosen_classes()  # refuses two
         names = label_values or options.names
         read = datasets.open_examples(
             path,
@@ -713,8 +713,8 @@ def read_example_parts(
         options: what to read and how to split it.
         classes: whether whole numbers in arrays are classes.
         labels_alone: only labels are private: then pictures in one folder a class are put into an order, and divided,
-            by what they show, since a picture's folder tells its label.
-        quiet: tell nothing on stdout.
+            by what they show, since a picture's folder shows its label.
+        quiet: print nothing on stdout.
 
     Raises:
         InputError: as `read_examples`; or nothing is left to train on.
@@ -734,7 +734,7 @@ def read_example_parts(
         part, names = _part_of(options.test, options, classes), whole_data.label_names
         test, share = read_examples(options.test, options, part, names, classes=classes), 0
     elif share is None:
-        test = _own_test(options, classes)
+        test = _separate_test(options, classes)
         share = 0.2 if test is None else 0
     watched = options.validation_share if isinstance(options, ExampleDataOptions) else 0.0
     refuse_share(test_share=share, validation_share=watched)
@@ -775,7 +775,7 @@ def _refuse_other_targets(train: ExampleDataset, test: ExampleDataset) -> None:
         )
 
 
-def _own_test(options: LabelledDataOptions, classes: bool) -> ExampleDataset | None:
+def _separate_test(options: LabelledDataOptions, classes: bool) -> ExampleDataset | None:
     """The test part that the data come with, if they do."""
     from sfumato import data as datasets
 
@@ -801,19 +801,19 @@ def _describe_examples(
     whole: ExampleDataset, train: ExampleDataset, validation: ExampleDataset | None, test: ExampleDataset | None
 ) -> None:
     for line in whole.summary():
-        say(f"data: {line}")
+        print_line(f"data: {line}")
     parts = [f"{len(train):,} examples to train on"]
     if validation is not None:
         parts.append(f"{len(validation):,} to watch")
     parts.append("none to test on" if test is None else f"{len(test):,} never trained on, to test on")
-    say(f"data: {'; '.join(parts)}")
+    print_line(f"data: {'; '.join(parts)}")
     from sfumato.statement.sentences import render as sentence
 
     for line in train.assumptions:
-        say(f"data: assumed: {sentence(line)}")
+        print_line(f"data: assumed: {sentence(line)}")
 
 
-# What a plan trains by where nobody has chosen: the loss that its kind of data has, and how many clients at once.
+# What a plan trains by unless chosen: the loss that its kind of data has, and how many clients at once.
 
 
 P = TypeVar("P", bound="FederatedPlan | Centralized")
@@ -876,7 +876,7 @@ def refuse_uncountable(options: Any) -> None:
         raise InputError(
             f"{options.plan.name} has no guarantee that a private vocabulary could be a part of; give --vocabulary FILE"
         )
-    if is_own(options.model.model):
+    if is_custom_model(options.model.model):
         raise InputError(
             f"--model {options.model.model} has a vocabulary of its own size, and --vocabulary private decides it only "
             "in the run; take lstm or transformer, or train from Python (RunOptions.initial_release)"

@@ -14,7 +14,7 @@ from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato._types import Stated
 from sfumato.algorithms import ALGORITHMS
-from sfumato.cli.console import STOPPED, Answer, leads, notify, number, say, table
+from sfumato.cli.console import STOPPED, Answer, leads, notify, number, print_line, table
 from sfumato.cli.models import (
     about_classifier,
     build,
@@ -38,10 +38,10 @@ from sfumato.cli.sources import (
     ExampleParts,
     Parts,
     counted_vocabulary,
+    custom_model,
     fitted,
-    is_own,
+    is_custom_model,
     kind_of,
-    own_model,
     public_lists,
     read_example_parts,
     read_parts,
@@ -73,11 +73,11 @@ class RecordKind:
         read: the parts of the data, from all options.
         fit: the plan with what follows from the kind of the data, from it, the data and the names of chosen fields.
         build: the model, from all options, the fitted plan, the data and the seed.
-        about: what plan.json tells of the model, from all options, the fitted plan and the data, so that it can be
+        about: what plan.json states of the model, from all options, the fitted plan and the data, so that it can be
             built again.
         task: how a model is measured, from all options and the fitted plan; None for the plan's own way.
         takes: what of the data's domain the run is built by, from the fitted plan and the data (`data.domain`).
-        lists: public lists beside plan.json, by the file's name, from the fitted plan and the data.
+        lists: public lists next to plan.json, by the file's name, from the fitted plan and the data.
     """
 
     read: Callable[..., Any]
@@ -92,7 +92,7 @@ class RecordKind:
 def _build_of_users(options: Any, plan: Any, data: UserDataset, seed: int | None) -> nn.Module:
     run: RunOptions = options.run
     if not without_head(plan.loss):
-        if run.resume is None and not is_own(options.model.model):
+        if run.resume is None and not is_custom_model(options.model.model):
             refuse_idle_adapters(options.model, plan.trainable)
         loads = run.resume is None
         return build(options.model, data.input_shape, seed, load=loads, quiet=run.json, trainable=plan.trainable)
@@ -130,11 +130,11 @@ def _read_examples(options: Any, *, quiet: bool) -> ExampleParts:
 
 def _about_users(options: Any, plan: Any, data: UserDataset) -> dict[str, Any]:
     if without_head(plan.loss):
-        told = public_sizes(data)
+        sizes = public_sizes(data)
         if options.data.counts_vocabulary:  # the size is known when the words are
-            told.pop("vocabulary_size")
-        return told
-    dimensions = None if is_own(options.model.model) else embedding_dim_of(options.model)
+            sizes.pop("vocabulary_size")
+        return sizes
+    dimensions = None if is_custom_model(options.model.model) else embedding_dim_of(options.model)
     return {"input_shape": data.input_shape, "embedding_dim": dimensions}
 
 
@@ -173,7 +173,7 @@ RECORD_KINDS = {
 
 
 @dataclass(frozen=True)
-class Decided:
+class ResolvedPlan:
     """What a run is, with all its noise.
 
     Attributes:
@@ -185,11 +185,11 @@ class Decided:
     vocabulary: PrivateVocabulary | None
 
     def initial_release(self, parts: Any = None) -> InitialRelease | None:
-        """The first release of a run on these records; without them, to tell what it costs."""
+        """The first release of a run on these records; without them, to report what it costs."""
         return None if self.vocabulary is None else self.vocabulary.initial_release(*(parts.texts if parts else ()))
 
 
-def decided(options: Any, population: int) -> Decided:
+def resolved_plan(options: Any, population: int) -> ResolvedPlan:
     """The plan with its noise, and what comes before it.
 
     Args:
@@ -197,29 +197,29 @@ def decided(options: Any, population: int) -> Decided:
         population: public number of units.
 
     Raises:
-        InputError: nobody has chosen how private the run is, two have, or no noise is enough.
+        InputError: the privacy of the run is not chosen, chosen twice, or no noise is enough.
     """
     plan = options.plan
     if not plan.private:
-        return Decided(plan, None)
+        return ResolvedPlan(plan, None)
     refuse_undecided(options)
     refuse_uncountable(options)
     vocabulary = counted_vocabulary(options, population)
     epsilon = options.budget.epsilon
     if epsilon is None:
-        return Decided(plan, vocabulary)
+        return ResolvedPlan(plan, vocabulary)
     before = None if vocabulary is None else vocabulary.event(plan.sampler(population).adjacency)
     budget = {"epsilon": epsilon, "delta": plan.delta, "population": population, "before": before}
     if not isinstance(plan.noise, Auto):
-        return Decided(plan.calibrate(**budget), vocabulary)
+        return ResolvedPlan(plan.calibrate(**budget), vocabulary)
     rows = plan.compare_noise(**budget)
     if not options.run.json:
         _show_noise(rows)
-    return Decided(rows[0].plan, vocabulary)
+    return ResolvedPlan(rows[0].plan, vocabulary)
 
 
 def refuse_undecided(options: Any) -> None:
-    """A run whose privacy nobody has chosen, or two have."""
+    """Refuse a run whose privacy is not chosen, or chosen twice."""
     epsilon, noise = options.budget.epsilon, options.plan.noise.noise_multiplier
     if epsilon is None and noise is None:
         raise InputError(
@@ -246,21 +246,21 @@ def _show_noise(rows: Sequence[NoiseCost]) -> None:
     for row in rows[len(known) :]:
         unknown.setdefault(row.reason.removeprefix(f"noise={row.noise} "), []).append(row.noise)
     for reason, names in unknown.items():
-        say(f"not {', '.join(names)}: {reason}")
-    say(f"noise: {known[0].settings or known[0].noise}, which has the least error at this budget\n")
+        print_line(f"not {', '.join(names)}: {reason}")
+    print_line(f"noise: {known[0].settings or known[0].noise}, which has the least error at this budget\n")
 
 
-# What is said when a run begins, and where it is stopped before: nobody is told to go on with a run that is not.
+# The message at the start of a run. A run that stops before it exists does not print how to go on.
 
 
-class Begins(Callback):
-    """Says where a run is and how it goes on after a stop, as soon as that is true.
+class StartMessage(Callback):
+    """Prints where a run is and how it goes on after a stop, as soon as that is true.
 
     Args:
         out: the run's folder.
         command: that trains it.
         already: the run is finished.
-        quiet: say nothing.
+        quiet: print nothing.
 
     Attributes:
         done: whether the run has begun.
@@ -273,16 +273,16 @@ class Begins(Callback):
         self._line = None if quiet else f"run: {out} ({how})"
         self.done = False
 
-    def tell(self) -> None:
-        """Say it, unless it was said."""
+    def show(self) -> None:
+        """Print it, unless it was printed."""
         if self._line is not None:
-            say(self._line)
+            print_line(self._line)
             self._line = None
 
     def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
-        """Say it now at the latest."""
+        """Print it now at the latest."""
         self.done = True
-        self.tell()
+        self.show()
 
 
 def stopped_in_cache(cache: Path, model: Any, seed: int | None, *, resume: Path | None) -> str:
@@ -348,17 +348,17 @@ def train(options: Any) -> Answer:
     out = free_folder(name, run)
     logs = open_logs(run.log, out, private=run.log_private, public_evaluation=run.public_evaluation)
     if run.dry_run and options.data.data is None and getattr(options.plan, "population", None):
-        if is_own(options.model.model):
-            own_model(options.model.model, RandomSource.from_os())  # without records, at least it is there
-        return _dry_run(decided(options, options.plan.population), None, options)
+        if is_custom_model(options.model.model):
+            custom_model(options.model.model, RandomSource.from_os())  # without records, at least it is there
+        return _dry_run(resolved_plan(options, options.plan.population), None, options)
     already = run.resume is not None and RunFolder(out).has_ended()  # refuses one that was closed
     planned = _before_reading(options)
     try:
         parts = kind.read(options, quiet=run.json)
     except InputError as error:
-        raise _moved(options, error) from None
+        raise _missing_records(options, error) from None
     population = options.plan.public_population(parts.train)
-    chosen = planned or decided(options, population)
+    chosen = planned or resolved_plan(options, population)
     chosen = dataclasses.replace(chosen, plan=kind.fit(chosen.plan, parts.train, run.chosen))
     plan, initial_release = chosen.plan, chosen.initial_release(parts)
     task = kind.task(options, plan) or plan.default_task()
@@ -391,7 +391,7 @@ def train(options: Any) -> Answer:
     return _fit(chosen, model, task, parts, out, options, kind, logs, already=already)
 
 
-def _moved(options: Any, error: InputError) -> InputError:
+def _missing_records(options: Any, error: InputError) -> InputError:
     """The line for records that a run which goes on does not find where they were; else the error itself."""
     if options.run.resume is None:
         return error
@@ -413,7 +413,7 @@ def _check(run: RunOptions) -> None:
     check_device(run.device)
 
 
-def _before_reading(options: Any) -> Decided | None:
+def _before_reading(options: Any) -> ResolvedPlan | None:
     """Refuse what can be refused without the records: to read them may take long.
 
     Returns:
@@ -433,7 +433,7 @@ def _before_reading(options: Any) -> Decided | None:
     declared = getattr(options.plan, "population", None)
     if declared is None:
         return None
-    planned = decided(options, declared)
+    planned = resolved_plan(options, declared)
     planned.plan.private_sum(declared)  # refuses a cohort that is larger than that
     return planned
 
@@ -454,7 +454,7 @@ def _refuse_other_budget(options: Any) -> None:
 
 
 def _fit(
-    chosen: Decided,
+    chosen: ResolvedPlan,
     model: nn.Module | ModelBuilder,
     task: Task,
     parts: Any,
@@ -473,9 +473,9 @@ def _fit(
     every = run.evaluate_every
     if every is None:
         every = max(1, rounds // 10) if parts.validation is not None else 0
-    begins = Begins(out, plan.name, already=already, quiet=run.json)
+    start_message = StartMessage(out, plan.name, already=already, quiet=run.json)
     if initial_release is not None or run.resume is not None:  # else there is no run before all checks are passed
-        begins.tell()
+        start_message.show()
     try:
         result = plan.fit(
             model,
@@ -494,12 +494,12 @@ def _fit(
                 task=task,
                 initial_release=initial_release,
                 negatives=_negatives(parts),
-                callbacks=[begins, PublicLists(out, kind.lists(plan, parts.train)), *logs],
+                callbacks=[start_message, PublicLists(out, kind.lists(plan, parts.train)), *logs],
                 prefix_cache=run.prefix_cache,
             ),
         )
     except KeyboardInterrupt:
-        if begins.done:  # asked twice, or while it was measured: the round in hand was not waited for
+        if start_message.done:  # asked twice, or while it was measured: the round in hand was not waited for
             notify(f"stopped at once; go on with: sfumato {plan.name} --resume {out}")
             return STOPPED
         if run.prefix_cache is None:
@@ -508,8 +508,8 @@ def _fit(
         return STOPPED
     except BrokenPipeError:
         raise InputError(
-            f"whoever read what is told here is gone; go on with: sfumato {plan.name} --resume {out}, and let the "
-            "output go to a file or to a program that reads all of it"
+            f"output pipe closed; resume with: sfumato {plan.name} --resume {out}, and send the output to a file or to "
+            "a program that reads all of it"
         ) from None
     except (OSError, SafetensorError) as error:
         raise InputError(
@@ -525,7 +525,7 @@ def _fit(
         return STOPPED
     if initial_release is not None and leads() and not run.json:
         words = len((out / VOCABULARY_FILE).read_text("utf-8").splitlines())
-        say(f"vocabulary: {words:,} words, counted under noise, in {out / VOCABULARY_FILE}")
+        print_line(f"vocabulary: {words:,} words, counted under noise, in {out / VOCABULARY_FILE}")
     return measured(result.statement, out, task, already=already)
 
 
@@ -562,16 +562,16 @@ def _negatives(parts: Any) -> UserDataset | None:
     return parts.negatives if isinstance(parts, Parts) else None
 
 
-def _dry_run(chosen: Decided, parts: Any, options: Any) -> Answer:
+def _dry_run(chosen: ResolvedPlan, parts: Any, options: Any) -> Answer:
     plan, initial_release = chosen.plan, chosen.initial_release(parts)
     population = plan.public_population(parts.train) if parts else options.plan.population
     plan.refuse_unready(population)
     plan = plan.for_population(population)
-    told: list[Stated] = [BUILT] if parts and parts.train.found else []
-    told += plan.default_task().assumptions(parts.train) if parts else []
+    assumptions: list[Stated] = [BUILT] if parts and parts.train.found else []
+    assumptions += plan.default_task().assumptions(parts.train) if parts else []
     if parts and (negatives := _negatives(parts)) is not None:
-        told = [*told, plan.with_negatives(negatives, parts.train).assumption()]
-    statement = _promise(plan, population, initial_release, told)
+        assumptions = [*assumptions, plan.with_negatives(negatives, parts.train).assumption()]
+    statement = _promise(plan, population, initial_release, assumptions)
     tried = "model and data were tried out; " if parts else ""
     first = {} if initial_release is None else initial_release.about()
     return dry_run(plan, statement, f"{tried}nothing was trained or written", **first)
@@ -594,6 +594,6 @@ def _promise(
     event = private_sum.event(private_sum.rounds)
     if initial_release is not None:
         event = initial_release.event(facts.adjacency) + event
-        if told := initial_release.warning(population):
-            warnings.warn(told, stacklevel=2)
+        if warning := initial_release.warning(population):
+            warnings.warn(warning, stacklevel=2)
     return make_statement(event, facts, noise_source="os" if plan.seed is None else "seeded")

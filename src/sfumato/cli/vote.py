@@ -15,7 +15,7 @@ from sfumato import runs
 from sfumato._check import InputError
 from sfumato._lazy import torch
 from sfumato.algorithms import ALGORITHMS, command_of
-from sfumato.cli.console import STOPPED, Answer, Table, bar, leads, notify, say, told_bar
+from sfumato.cli.console import STOPPED, Answer, Table, bar, leads, notify, one_stage_bar, print_line
 from sfumato.cli.models import ClassifierOptions, build_classifier, check_device, public_features
 from sfumato.cli.parse import CommonOptions
 from sfumato.cli.results import dry_run, evaluation_of, outcome, without_curves
@@ -68,10 +68,10 @@ class VoteRun(CommonOptions):
         out: folder of the run; it must be new or empty. Without it, the next free one of runs/vote-ae-1 (vote-knn-1),
             -2, …
         resume: go on with the run in this folder; everything else is read from its plan.json.
-        dry_run: print the plan, its noise and its statement; nobody votes.
+        dry_run: print the plan, its noise and its statement, without a vote.
         talliers: who counts, as host:port of each of 3, 5, … tallier processes (sfumato tally). Without it, this
             process counts; or a number of them, which are started here and ended afterwards.
-        certificate: for talliers elsewhere: of whoever runs the vote, in PEM.
+        certificate: for talliers elsewhere: of the one who runs the vote, in PEM.
         key: of the certificate.
         authority: certificate of who signed those of all talliers.
         without_tls: speak in the clear beyond this machine, in a network that encrypts by itself.
@@ -99,7 +99,7 @@ class VoteBudget(BudgetOptions):
 
     Attributes:
         epsilon: the budget of the whole vote for one agent, or for one record with --level instance; the noise is
-            calibrated to it. Beside it, --delta.
+            calibrated to it. --delta goes with it.
     """
 
 
@@ -212,8 +212,8 @@ def read_vote(options: VoteData, *, quiet: bool) -> VoteParts:
         test = None
     if not quiet:
         for line in agents.summary():
-            say(f"agents: {line}")
-        say(f"pool: {pool.summary()[0]}" + ("" if test is None else f"; {len(test):,} more to test on"))
+            print_line(f"agents: {line}")
+        print_line(f"pool: {pool.summary()[0]}" + ("" if test is None else f"; {len(test):,} more to test on"))
     return VoteParts(agents, pool, test)
 
 
@@ -269,12 +269,12 @@ def sources(kind: type[Any]) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class TallyOptions(CommonOptions):
-    """Count votes with other talliers. Each sees shares that tell nothing; together they open the noisy answers.
+    """Count votes with other talliers. Each sees shares that reveal nothing; together they open the noisy answers.
 
     Attributes:
         index: which of the talliers this one is, from 1.
         talliers: HOST:PORT of all of them, an odd number of at least 3; the same list everywhere.
-        out: folder of its key and of what it was asked; keep it, and let nobody else read it.
+        out: folder of its key and of what it was asked; keep it, and let no one else read it.
         listen: the address of this machine that it takes connections at.
         certificate: of this tallier, in PEM, in the name of its host.
         key: of the certificate.
@@ -282,7 +282,7 @@ class TallyOptions(CommonOptions):
         without_tls: speak in the clear beyond this machine, in a network that encrypts by itself.
         wait: seconds that the other talliers may take to be there.
         once: end when the first client is gone, rather than serve until stopped.
-        seed: for simulation: noise that anyone can repeat protects nobody.
+        seed: for simulation: noise that anyone can repeat protects no one.
     """
 
     index: int
@@ -319,7 +319,7 @@ def tally(options: TallyOptions) -> Answer:
         once=options.once,
         seed=options.seed,
     )
-    serve(settings, ready=(lambda line: None) if options.json else say)
+    serve(settings, ready=(lambda line: None) if options.json else print_line)
     return Answer({"index": options.index, "talliers": options.talliers, "seeded": options.seed is not None})
 
 
@@ -346,13 +346,13 @@ def train(options: Any) -> Answer:
     out = free_folder(command.replace(" ", "-"), run)
     already = run.resume is not None and runs.RunFolder(out).has_ended()
     parts = read_vote(options.data, quiet=run.json)
-    plan = _decided(options, parts)
+    plan = _resolved_plan(options, parts)
     how, student = _models(options, plan, parts)
     if run.dry_run:
         plan.try_out(parts.agents, parts.pool, how, student=student, test=parts.test, device=run.device)
         return _dry_run(plan, parts)
-    begins = None if run.json else f"run: {out} (go on after a stop with: sfumato {command} --resume {out})"
-    with _tally(run, out) as tally, told_bar(begins, "agents") as progress:
+    start_line = None if run.json else f"run: {out} (go on after a stop with: sfumato {command} --resume {out})"
+    with _tally(run, out) as tally, one_stage_bar(start_line, "agents") as progress:
         result = plan.fit(
             parts.agents,
             parts.pool,
@@ -378,7 +378,7 @@ def train(options: Any) -> Answer:
 
 
 def refuse_undecided(options: Any) -> None:
-    """A vote whose privacy nobody has chosen, or two have."""
+    """Refuse a vote whose privacy is not chosen, or chosen twice."""
     epsilon, noise = options.budget.epsilon, options.plan.noise_std
     if epsilon is None and noise is None:
         raise InputError(
@@ -389,7 +389,7 @@ def refuse_undecided(options: Any) -> None:
         raise InputError("give --epsilon (the noise is calibrated to it) or --noise-std, not both")
 
 
-def _decided(options: Any, parts: VoteParts) -> VotingPlan:
+def _resolved_plan(options: Any, parts: VoteParts) -> VotingPlan:
     plan, epsilon = options.plan, options.budget.epsilon
     plan = plan.with_attributes(parts.agents.num_classes if parts.agents.of_attributes else None)
     if epsilon is None:
@@ -484,7 +484,7 @@ def _dry_run(plan: VotingSettings, parts: VoteParts) -> Answer:
 
     facts = facts_of(plan, parts.agents, parts.pool, ClearTally())
     statement = make_statement(plan.event(), facts, noise_source="os" if plan.seed is None else "seeded")
-    return dry_run(plan, statement, "nobody voted and nothing was written")
+    return dry_run(plan, statement, "no votes were cast and nothing was written")
 
 
 def _answers(result: VotingResult, evaluation: dict[str, Any], *, owner: bool) -> Iterator[str | Table]:

@@ -183,7 +183,7 @@ def test_a_run_that_held_out_nobody_says_so(sfumato, patients, small, tmp_path):
     words = ("ehr", "fit", "--data", patients, *small, "--holdout-share", 0, "--out", tmp_path / "run")
     assert sfumato(*words).code == 0
     told = sfumato("ehr", "evaluate", "--model", tmp_path / "run", "--synthetic", patients).line
-    assert "held out nobody to measure by; give --holdout, and --real" in told
+    assert "held out no patients to measure by; give --holdout, and --real" in told
 
 
 @pytest.mark.slow
@@ -214,8 +214,8 @@ def test_too_few_patients_are_one_line_with_a_remedy(folders, tmp_path, capsys):
 @pytest.mark.slow
 def test_records_that_were_drawn_under_conditions_are_measured_and_told_so(sfumato, learned, tmp_path):
     run = shutil.copytree(learned, tmp_path / "run")
-    words = ("--model", run, "--count", 30, "--to", tmp_path / "made", "--given", "sex=f")
+    words = ("--model", run, "--count", 30, "--to", tmp_path / "made", "--conditions", "sex=f")
     assert sfumato("ehr", "sample", *words).code == 0
     outcome = sfumato("ehr", "evaluate", "--model", run, "--synthetic", tmp_path / "made")
     assert outcome.code == 0
-    assert "was drawn with --given sex=f, and is measured beside patients of all kinds" in outcome.err
+    assert "was drawn with --conditions sex=f, and is measured against patients of all kinds" in outcome.err

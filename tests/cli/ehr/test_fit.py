@@ -56,7 +56,7 @@ def test_every_plan_learns_makes_records_and_goes_on(sfumato, patients, tmp_path
     assert sfumato("ehr", "fit", "--model", name, "--data", patients, *words, "--out", out).code == 0
     assert json.loads((out / "plan.json").read_text())["plan"] == name
     for layout in ("parquet", "meds"):
-        draw = ("ehr", "sample", "--model", out, "--count", 20, "--given", "sex=f", "--format", layout)
+        draw = ("ehr", "sample", "--model", out, "--count", 20, "--conditions", "sex=f", "--format", layout)
         assert sfumato(*draw, "--to", tmp_path / layout).code == 0
         assert len(read_folder(tmp_path / layout)) == 20
     before = (out / "model.safetensors").read_bytes()
@@ -227,8 +227,8 @@ def test_the_challenge_of_2012_and_mimic_iv_are_learned_from(sfumato, shared, sm
         (("--data", "nowhere"), "nowhere"),
         (("--physionet2012", "x"), "--physionet2012 needs the file of outcomes"),
         (("--data", "{data}", "--hours", 3), "--hours is for --mimic-iv, not for a folder of tables; leave it out"),
-        (("--data", "{data}", "--holdout-share", 1), "--holdout-share must be in [0, 1), got 1.0; 0 holds out nobody"),
-        (("--data", "{data}", "--holdout-share", 0, "--holdout-to", "x"), "--holdout-share 0 holds out nobody"),
+        (("--data", "{data}", "--holdout-share", 1), "--holdout-share must be in [0, 1), got 1.0; 0 holds out none"),
+        (("--data", "{data}", "--holdout-share", 0, "--holdout-to", "x"), "--holdout-share 0 holds out none"),
         (("--data", "{data}", "--holdout-share", 1e-9), "cannot be split with share=1e-09"),
         (("--data", "{data}", "--id", "patient"), "which columns are the patient and the time? give --id and --time"),
         (("--data", "{data}", "--epochs", 0), "epochs must be a whole number >= 1"),

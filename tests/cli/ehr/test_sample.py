@@ -59,7 +59,7 @@ def test_a_data_set_of_meds_passes_the_standard_s_own_check_and_says_that_it_is_
 
 def test_conditions_hold_for_every_patient(sfumato, run, tmp_path):
     words = ("ehr", "sample", "--model", run, "--count", 25, "--to", tmp_path / "made")
-    assert sfumato(*words, "--given", "sex=f", "--given", "age=40..60").code == 0
+    assert sfumato(*words, "--conditions", "sex=f", "--conditions", "age=40..60").code == 0
     made = read_folder(tmp_path / "made")
     assert len(made) == 25
     sex = [column.name for column in made.schema.static_categorical].index("sex")
@@ -70,7 +70,7 @@ def test_conditions_hold_for_every_patient(sfumato, run, tmp_path):
 def test_a_draw_is_noted_and_the_ledger_still_backs_the_statement(sfumato, run, tmp_path):
     before = json.loads((run / "statement.json").read_text())
     for name, seed in (("one", ()), ("two", ("--seed", 12345))):
-        words = ("ehr", "sample", "--model", run, "--count", 20, *seed, "--given", "sex=f")
+        words = ("ehr", "sample", "--model", run, "--count", 20, *seed, "--conditions", "sex=f")
         assert sfumato(*words, "--to", tmp_path / name).code == 0
     rows = [json.loads(line) for line in (run / SAMPLES).read_text().splitlines()]
     assert [(row["count"], row["seeded"], row["given"]) for row in rows] == [
@@ -149,17 +149,21 @@ def test_blocks_are_written_one_after_the_other(run, tmp_path, monkeypatch, caps
         (("--count", 0), "count must be a whole number >= 1, got 0"),
         (("--seed", -1), "seed must be a whole number >= 0, got -1"),
         (("--format", "zip"), "--format must be one of parquet, csv, meds, events, got zip"),
-        (("--given", "sex=x"), "condition sex must be one of f, m, got x"),
+        (("--conditions", "sex=x"), "condition sex must be one of f, m, got x"),
         (
-            ("--given", "six=f"),
+            ("--conditions", "six=f"),
             "conditions must name static columns (sex, died, clinic, age), got six (did you mean sex?)",
         ),
-        (("--given", "bili=1"), "conditions must name static columns"),
-        (("--given", "sex"), "--given must be NAME=CATEGORY or NAME=LOWEST..HIGHEST, got 'sex'"),
-        (("--given", "age=80..60"), "--given age must be a number or LOWEST..HIGHEST, the lowest first, got '80..60'"),
-        (("--given", "age=old"), "got 'old'"),
-        (("--given", "sex=f", "sex=m"), "--given sex is there twice"),
-        (("--given", "age=1e6..2e6"), "ask for something more common, or drop a condition"),
+        (("--conditions", "bili=1"), "conditions must name static columns"),
+        (("--conditions", "sex"), "--conditions must be NAME=CATEGORY or NAME=LOWEST..HIGHEST, got 'sex'"),
+        (
+            ("--conditions", "age=80..60"),
+            "--conditions age must be a number or LOWEST..HIGHEST, the lowest first, got '80..60'",
+        ),
+        (("--conditions", "age=old"), "got 'old'"),
+        (("--given", "sex=f"), "--given is now --conditions"),
+        (("--conditions", "sex=f", "sex=m"), "--conditions sex is there twice"),
+        (("--conditions", "age=1e6..2e6"), "ask for something more common, or drop a condition"),
         (("--to", "."), ". is there already; name a new folder, or delete it first"),
         (("--to", "nowhere/made"), "there is no folder nowhere"),
         (("--model", "nowhere"), "there is no nowhere; give the folder of a run of sfumato ehr fit"),

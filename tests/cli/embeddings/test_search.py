@@ -12,7 +12,7 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato.cli import embeddings as module
-from sfumato.cli.embeddings import EmbeddingTable, made_by_run, open_embeddings, refuse_another
+from sfumato.cli.embeddings import EmbeddingTable, open_embeddings, provenance_of_run, refuse_another
 from sfumato.metrics.neighbours import directions
 from sfumato.runs import RunFolder
 
@@ -160,9 +160,9 @@ def test_a_gallery_of_pictures_of_another_size_is_refused(sfumato, photos, finis
     plan["about"]["input_shape"] = [16, 12, 1]
     plan["about"]["model"] = "lenet"
     (run / "plan.json").write_text(json.dumps(plan))
-    made = made_by_run(RunFolder(run), plan["about"])
+    made = provenance_of_run(RunFolder(run), plan["about"])
     with pytest.raises(InputError, match=r"pictures of 12×12×1 and .* has 16×12×1"):
-        refuse_another((out, open_embeddings(out, "embedding").made_by), (run, made), remedy="")
+        refuse_another((out, open_embeddings(out, "embedding").provenance), (run, made), remedy="")
 
 
 def test_a_file_that_does_not_say_who_made_it_is_searched_with_one_warning(

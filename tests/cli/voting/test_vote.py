@@ -83,7 +83,7 @@ def test_a_dry_run_promises_what_the_vote_would_and_writes_nothing(sfumato, file
     stated = json.loads((voted / "statement.json").read_text())
     assert told["statement"] == {**stated, "ledger": None}
     assert not (tmp_path / "run").exists()
-    assert "nobody voted and nothing was written" in sfumato(*words).out
+    assert "no votes were cast and nothing was written" in sfumato(*words).out
 
 
 def test_a_dry_run_refuses_what_the_vote_would(sfumato, files):
