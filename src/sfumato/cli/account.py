@@ -170,21 +170,21 @@ class ChosenDelta:
     note: str = ""
 
 
-def chosen_delta(given: float | None, population: int | None) -> ChosenDelta:
-    """The delta that was given, or else what is usual.
+def chosen_delta(delta: float | None, population: int | None) -> ChosenDelta:
+    """The delta of the options, or else the usual one.
 
     Args:
-        given: in (0, 1); None for the usual one.
+        delta: in (0, 1); None for the usual one.
         population: of the units, or None where it is not known.
     """
     from sfumato.statement.verdict import DEFAULT, default_delta
 
-    if given is not None:
-        between(0, 1, ends="()", delta=given, remedy=REMEDY)
-        return ChosenDelta(given)
+    if delta is not None:
+        between(0, 1, ends="()", delta=delta, remedy=REMEDY)
+        return ChosenDelta(delta)
     if population is not None:
-        delta = default_delta(population)
-        return ChosenDelta(delta, f"delta {delta:.4g} = {DEFAULT:g} / {population:,}, as sfumato dpsgd chooses it")
+        usual = default_delta(population)
+        return ChosenDelta(usual, f"delta {usual:.4g} = {DEFAULT:g} / {population:,}, as sfumato dpsgd chooses it")
     return ChosenDelta(UNCHOSEN_DELTA, f"delta {UNCHOSEN_DELTA:g}, as none was given; {REMEDY}")
 
 
@@ -205,7 +205,7 @@ _FPR = 0.01
 
 @dataclass(frozen=True)
 class Cost:
-    """What one accountant says.
+    """What one accountant reports.
 
     Attributes:
         method: its name.
@@ -230,7 +230,7 @@ def cost_by(event: acc.Event, adjacency: Adjacency, delta: float, method: Method
 
 
 def attack(best: Guarantee) -> dict[str, float]:
-    """What the guarantee means for somebody who wants to know whether a unit took part."""
+    """What the guarantee means for an attacker who wants to know whether a unit took part."""
     gdp = best.gdp()
     caught = float(best.tpr(_FPR))
     return {"mu": gdp.mu, "regret": gdp.regret, "advantage": best.advantage(), "tpr_at_1_percent_fpr": caught}

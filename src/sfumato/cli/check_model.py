@@ -149,7 +149,7 @@ def _path(layer: Layer[Any]) -> str:
         nn.GRU: "each step through autograd, slower than an LSTM",
         nn.RNN: "each step through autograd, slower than an LSTM",
     }
-    remark = next((said for kind, said in remarks.items() if isinstance(layer.module, kind)), "")
+    remark = next((text for kind, text in remarks.items() if isinstance(layer.module, kind)), "")
     return f"{layer.rule.path} ({remark})" if remark else layer.rule.path
 
 

@@ -128,7 +128,7 @@ def _lines(rows: Sequence[tuple[Source, Row]], delta: float, adjacency: Adjacenc
 
 
 def read_source(path: Path) -> Source:
-    """What a folder or a file says of a run.
+    """What a folder or a file states of a run.
 
     Raises:
         InputError: it is none of those that are understood, or it is damaged.

@@ -67,7 +67,7 @@ class Answer:
 
 
 STOPPED = Answer(code=130)
-"""Of a command that Ctrl-C ended, after it said how to go on."""
+"""Of a command that Ctrl-C ended, after it printed how to go on."""
 
 
 def leads() -> bool:
@@ -76,7 +76,7 @@ def leads() -> bool:
 
 
 def watched() -> bool:
-    """Whether somebody watches stderr, so that a progress bar is of use."""
+    """Whether someone watches stderr, so that a progress bar is of use."""
     return leads() and sys.stderr.isatty()
 
 

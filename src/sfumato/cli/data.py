@@ -47,7 +47,7 @@ class PackOptions(ReadingOptions, CommonOptions):
     channels: Literal[1, 3] | None = None
 
     def of_kind(self) -> dict[str, Any]:
-        """What is said of texts."""
+        """The options for texts."""
         return {"text": self.text, "vocabulary": self.vocabulary, "length": self.length}
 
 

@@ -102,7 +102,7 @@ def read_folder(folder: Path, schema: Schema | Path | None = None) -> EHRDataset
     Args:
         folder: with data/**/*.parquet as MEDS has them; or with visits.parquet or .csv, static.parquet or .csv if there
             are static columns, and schema.yaml; or with events.parquet or .csv and schema.yaml.
-        schema: the columns, or a file that says them; None takes the one in the folder. MEDS needs none.
+        schema: the columns, or a file that declares them; None takes the one in the folder. MEDS needs none.
 
     Raises:
         InputError: the folder is not there or holds none of them, there is no schema, or a row is wrong; it names the
@@ -211,7 +211,7 @@ def write_folder(
         first.schema.save(partial / SCHEMA)
 
 
-# Options that say which health records are read, and which patients are held out.
+# Options that choose which health records are read, and which patients are held out.
 
 
 _SOURCES = ("data", "events", "physionet2012", "mimic_iv")
@@ -479,7 +479,7 @@ class SynthesisTraining(Generic[P]):
 
 # The records of a run again: who was learned from and who was held out, read and divided as it did.
 #
-# No record is kept in the run. Its plan.json says where they were and how they were divided; digests next to it,
+# No record is kept in the run. Its plan.json states where they were and how they were divided; digests next to it,
 # readable by their owner only, show whether they are still the same.
 
 
@@ -663,7 +663,7 @@ def _refuse_elsewhere(data: PatientOptions, run: Path) -> None:
 
 
 def _few(held_out: EHRDataset | None) -> list[str]:
-    """That what is made could not be measured, said before anything is learned."""
+    """That what is made could not be measured, reported before anything is learned."""
     from sfumato.audit.ehr.evaluate import FEWEST  # late: --help needs no scikit-learn
 
     if held_out is None or len(held_out) >= FEWEST:
@@ -684,7 +684,7 @@ def _summary(learned: EHRDataset, held_out: EHRDataset | None) -> str:
 
 
 def _about(options: Any) -> dict[str, Any]:
-    """What plan.json says with the plan: enough to read and divide the records again."""
+    """What plan.json states with the plan: enough to read and divide the records again."""
     run: SynthesisRun = options.run
     return about_run(options.data, model=run.model, checkpoint_minutes=run.checkpoint_minutes, threads=run.threads)
 
@@ -889,11 +889,11 @@ def ehr_evaluate(options: EvaluateOptions) -> Answer:
 
 
 def _page(options: EvaluateOptions) -> Path:
-    """Where the page goes; says what is missing where there is no run to take it from."""
+    """Where the page goes; reports what is missing where there is no run to take it from."""
     if options.model is not None:
         from sfumato.synthesis.history import samples_of
 
-        runs.RunFolder(options.model).read_plan()  # says in its own words that it is no run
+        runs.RunFolder(options.model).read_plan()  # raises that it is no run
         samples_of(options.model)
         if options.schema is not None and options.real is None:
             raise InputError("--model has the schema of its records; leave --schema out, or give --real and --holdout")

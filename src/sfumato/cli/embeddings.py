@@ -92,7 +92,7 @@ def write_tables(out: Path, tables: Iterable[pa.Table], *, private: bool = False
     return rows
 
 
-# Which model made a table of embeddings: said in the Parquet file's metadata, under the key `sfumato`.
+# Which model made a table of embeddings: stated in the Parquet file's metadata, under the key `sfumato`.
 #
 # Embeddings of two models have nothing to do with each other, and nothing in the numbers shows it. So the file names
 # the released model by its SHA-256, and the size that pictures were brought to.
@@ -115,7 +115,7 @@ class Provenance:
     input_shape: tuple[int, ...]
 
     def metadata(self) -> dict[bytes, bytes]:
-        """What the file says of it."""
+        """The entry of the file."""
         return {_KEY: json.dumps({"made_by": asdict(self)}, sort_keys=True).encode()}
 
 
@@ -124,7 +124,7 @@ def provenance_of_run(folder: runs.RunFolder, about: Mapping[str, Any]) -> Prove
 
     Args:
         folder: of the run.
-        about: what its plan.json says about the model, which was built from it.
+        about: what its plan.json states about the model, which was built from it.
     """
     with open(folder.model, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
@@ -152,7 +152,7 @@ def refuse_another(
         remedy: what to do about it.
 
     Returns:
-        a warning where one of them does not say who made it; None where both do, and it is the same.
+        a warning where one of them does not name its model; None where both do, and it is the same.
 
     Raises:
         InputError: two models, or one model on pictures of two sizes.
@@ -186,7 +186,7 @@ def _shape(made: Provenance) -> str:
 
 USER, INDEX = "user", "index"
 ABOUT = (USER, INDEX, "file", "row", "label", "label_name")
-"""Columns that say what a row is, those that are there; the first has to be."""
+"""Columns that describe a row, those that are there; the first has to be."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -255,6 +255,6 @@ def _task(plan: Any) -> Classification | Regression | Counts:
 
 
 def _about(options: Any, data: ExampleDataset) -> dict[str, Any]:
-    """What plan.json says with the plan: enough to read the data and build the model again."""
+    """What plan.json states with the plan: enough to read the data and build the model again."""
     run: LabelRun = options.run
     return about_run(options.data, options.model, threads=run.threads, device=run.device, **about_classifier(data))

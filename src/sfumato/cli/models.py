@@ -1,4 +1,4 @@
-"""Options that say which model is trained, and how a run's model is built again.
+"""Options that choose which model is trained, and how a run's model is built again.
 
 Settings that are given as name=value, several in one option.
 
@@ -48,7 +48,7 @@ def named_values(words: Sequence[str]) -> dict[str, Any]:
     return chosen
 
 
-# Public features by what an option says of them: a name, a network with public weights, or a module of one's own.
+# Public features by the value of an option: a name, a network with public weights, or a module of one's own.
 
 
 IMAGENET = "squeezenet"
@@ -121,8 +121,8 @@ def adapted(
         try:
             models.add_lora(model, rank=rank, layers=layers, generator=generator)
         except InputError as error:
-            said = f"--lora-rank {rank}" + ("" if layers is None else f" --lora-layers '{layers}'")
-            raise InputError(f"{said}: {error}") from None
+            option = f"--lora-rank {rank}" + ("" if layers is None else f" --lora-layers '{layers}'")
+            raise InputError(f"{option}: {error}") from None
     elif layers is not None:
         raise InputError("--lora-layers names layers for --lora-rank; give both, or leave it out")
     if dim is None:
@@ -255,7 +255,7 @@ def _first(model: nn.Module) -> str | None:
     return next((name for name, parameter in model.named_parameters() if parameter.dim() > 1), None)
 
 
-# Options that say which backbone is trained, and how a run's backbone is built again.
+# Options that choose which backbone is trained, and how a run's backbone is built again.
 
 
 _DIMENSIONS = 128  # of an embedding by default
@@ -375,7 +375,7 @@ def rebuild(about: Mapping[str, Any], weights: Path) -> nn.Module:
     """The trained backbone of a run.
 
     Args:
-        about: what the run's plan.json says about its model.
+        about: what the run's plan.json states about its model.
         weights: its model.safetensors.
 
     Raises:
@@ -485,7 +485,7 @@ def rebuild_output_model(about: Mapping[str, Any], weights: Path) -> nn.Module:
     """The trained model of a run.
 
     Args:
-        about: what the run's plan.json says about its model.
+        about: what the run's plan.json states about its model.
         weights: its model.safetensors.
 
     Raises:
@@ -553,7 +553,7 @@ def _load_weights(model: nn.Module, weights: Path) -> None:
     models.load_weights(model, weights)
 
 
-# Options that say which model of examples is trained, and how a run's model is built again.
+# Options that choose which model of examples is trained, and how a run's model is built again.
 
 
 def reads(name: str) -> str | None:

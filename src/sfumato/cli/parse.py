@@ -511,10 +511,10 @@ def _check_type(name: str, annotation: Any, value: Any, flag: list[str], *, sour
 
 
 def _mistake(box: str, words: Sequence[str], known: Mapping[str, Any]) -> str:
-    """What tyro says inside its frame, before its advice, in one line.
+    """What tyro reports inside its frame, before its advice, in one line.
 
     Args:
-        box: all that tyro says.
+        box: all that tyro reports.
         words: what was given.
         known: the types of the options by field name.
     """

@@ -261,14 +261,14 @@ def _with_parts(info: StructTypeInfo) -> StructConstructorSpec | None:
 
 
 def _described(kind: Any, name: str) -> str | None:
-    """What the docstrings of a class and of those above it say of a field; tyro would parse their source for it."""
+    """What the docstrings of a class and of those above it state of a field; tyro would parse their source for it."""
     classes = (typing.get_origin(kind) or kind).__mro__
     return next((text for each in classes if (text := _attributes(each).get(name)) is not None), None)
 
 
 @functools.cache
 def _attributes(kind: type) -> dict[str, str]:
-    """What a class's own docstring says of each field, without line breaks."""
+    """What a class's own docstring states of each field, without line breaks."""
     params = docstring_parser.parse(kind.__dict__.get("__doc__") or "").params
     return {each.arg_name: " ".join(each.description.split()) for each in params if each.description is not None}
 

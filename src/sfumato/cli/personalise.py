@@ -194,7 +194,7 @@ class _Served:
         folder: of the run.
         plan, model: that were trained.
         reading: how records are read.
-        about: what plan.json says of the model.
+        about: what plan.json states of the model.
         items, classes: public names by number, where the model has them.
     """
 

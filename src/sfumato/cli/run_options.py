@@ -1,4 +1,4 @@
-"""Options of the training commands, where they come from, and what is said when a run begins."""
+"""Options of the training commands, where they come from, and the message at the start of a run."""
 
 from __future__ import annotations
 
@@ -273,7 +273,7 @@ def training_options(name: str, argv: Sequence[str]) -> Any:
     sources: list[Path] = [] if resume is None else [Path(resume) / "plan.json"]
     sources += [] if config is None else [Path(config)]
     if resume is not None:
-        runs.RunFolder(resume).read_plan()  # says in its own words what is wrong with the folder
+        runs.RunFolder(resume).read_plan()  # raises what is wrong with the folder
     later = list(argv)  # a part that they choose is not read from a file
     for file in reversed(sources):
         settings = _without_about(read_settings(file), kind, file, known=fields(options))
@@ -311,7 +311,7 @@ _NO_OPTIONS = ("plan", "format", "about", "noise_multipliers")
 
 
 def _without_about(settings: dict[str, Any], kind: type[Any], file: Path, *, known: dict[str, Any]) -> dict[str, Any]:
-    """A plan.json as settings: what it says about the data and the model, next to the plan's fields."""
+    """A plan.json as settings: what it states about the data and the model, next to the plan's fields."""
     if "plan" not in settings:
         return settings
     if settings["plan"] in TRAINED and settings.get("format") != PLAN_FORMAT and file.name == "plan.json":
@@ -345,7 +345,7 @@ def free_folder(name: str, run: Any) -> Path:
 
 
 def about_run(*groups: Any, **more: Any) -> dict[str, Any]:
-    """What plan.json says with the plan: enough to go on with the run.
+    """What plan.json states with the plan: enough to go on with the run.
 
     Args:
         groups: of options.

@@ -71,7 +71,7 @@ def custom_model(name: str, source: RandomSource) -> nn.Module:
     return made
 
 
-# Options that say which records are read, and which of them are kept out of training to test on.
+# Options that choose which records are read, and which of them are kept out of training to test on.
 
 
 # Public lists in the folder of a run, such as its items: one name a line, by their numbers.
@@ -109,7 +109,7 @@ def refuse_share(**shares: float) -> None:
     """Refuse what is no share in [0, 1).
 
     Raises:
-        InputError: a share is out of range; for a whole number, the line says how to get one.
+        InputError: a share is out of range; for a whole number, the message states how to get one.
     """
     for name, share in shares.items():
         if not 0 <= share < 1:  # NaN, too
@@ -117,7 +117,7 @@ def refuse_share(**shares: float) -> None:
             raise InputError(f"{name} must be a share >= 0 and below 1, got {share:g}; {remedy}")
 
 
-# Options that say which columns of a table are ratings, and what becomes of odd ones.
+# Options that choose which columns of a table are ratings, and what becomes of odd ones.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ class RatingOptions:
     on_unknown: Literal["refuse", "skip"] | None = None
 
     def of_kind(self) -> dict[str, Any]:
-        """What is said of ratings, as `data.open_users` takes it; None for what was not given."""
+        """The options for ratings, as `data.open_users` takes them; None for what was not given."""
         return {field.name: getattr(self, field.name) for field in dataclasses.fields(RatingOptions)}
 
 
@@ -270,7 +270,7 @@ class ReadingOptions:
             )
 
     def of_kind(self) -> dict[str, Any]:
-        """What is said of one kind of records, where a command reads several; the reader of another kind refuses it."""
+        """The options for one kind of records, where a command reads several; the reader of another kind refuses it."""
         return {}
 
 
@@ -339,7 +339,7 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
         return self.vocabulary == PRIVATE
 
     def of_kind(self) -> dict[str, Any]:
-        """What is said of ratings, and of texts."""
+        """The options for ratings and for texts."""
         texts = ("text", "vocabulary", "length", "oov_buckets")
         return {**super().of_kind(), **{name: getattr(self, name) for name in texts}}
 
@@ -517,7 +517,7 @@ def _warn_common(train: UserDataset, test: UserDataset, options: DataOptions) ->
         {names[int(label)] for label in part.classes_present().nonzero()[0]}
         for part, names in ((train, train.label_names), (test, test.label_names))
     )
-    common = sorted((ours & theirs).difference(people))  # where users are the classes, all is said
+    common = sorted((ours & theirs).difference(people))  # where users are the classes, the warning above has it
     if common:
         warnings.warn(
             f"{len(common):,} classes of {options.test} are trained on ({_first(common)}): recall is not on unseen "
@@ -559,7 +559,7 @@ def _users(count: int) -> str:
     return f"{count:,} user{'s' * (count != 1)}"
 
 
-# Options that say which examples are read, and which of them are kept out of training to test on.
+# Options that choose which examples are read, and which of them are kept out of training to test on.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -608,7 +608,7 @@ class LabelledDataOptions(ClassOptions):
     split_seed: int = 0
 
     def of_kind(self) -> dict[str, Any]:
-        """What is said of one kind of records, where a command reads several; the reader of another kind refuses it."""
+        """The options for one kind of records, where a command reads several; the reader of another kind refuses it."""
         return {}
 
 
@@ -626,7 +626,7 @@ class RatedDataOptions(RatingOptions, LabelledDataOptions):
     rating_classes: tuple[float, ...] = ()
 
     def of_kind(self) -> dict[str, Any]:
-        """What is said of ratings."""
+        """The options for ratings."""
         return {**super().of_kind(), "user": self.user, "rating_classes": self.rating_classes or None}
 
 
@@ -688,7 +688,7 @@ def read_examples(
             size=options.size,
             channels=options.channels,
             on_error=options.on_error,
-            classes=classes or options.schema is not None,  # a schema says itself what is a class
+            classes=classes or options.schema is not None,  # a schema states what is a class
             num_classes=options.num_classes,
             label_names=names,
             vocabulary=options.vocabulary if options.vocabulary != 1 << 15 else None,
@@ -827,13 +827,13 @@ def kind_of(data: UserDataset) -> Kind:
     return "texts" if data.of_sequences else "values" if data.of_values else "classes"
 
 
-def fitted(plan: P, kind: Kind, given: Collection[str]) -> P:
+def fitted(plan: P, kind: Kind, chosen: Collection[str]) -> P:
     """The plan with the loss that such data have.
 
     Args:
         plan: as it was given.
         kind: of the data.
-        given: fields that somebody has chosen; they stay.
+        chosen: fields that were set by hand; they stay.
 
     Raises:
         InputError: a loss of embeddings was chosen for other data, or the plan has none for these.
@@ -845,14 +845,14 @@ def fitted(plan: P, kind: Kind, given: Collection[str]) -> P:
     fits = type(plan.loss) is type(usual)
     if kind == "classes":
         fits = not isinstance(plan.loss, NextTokenLoss | SquaredLoss)
-    if not fits and "client.loss" not in given:
+    if not fits and "client.loss" not in chosen:
         plan = replace(plan, client=replace(plan.client, loss=usual))
     if kind != "classes" and not without_head(plan.loss):  # tasks refuse all other losses that do not fit
-        chosen = LOSSES.word(plan.loss)
+        loss = LOSSES.word(plan.loss)
         raise InputError(
-            f"--client.loss {chosen} compares embeddings, and {kind} have {LOSSES.word(usual)}; leave it out"
+            f"--client.loss {loss} compares embeddings, and {kind} have {LOSSES.word(usual)}; leave it out"
         )
-    if isinstance(plan, FedRecon) and kind == "texts" and "client.at_once" not in given:
+    if isinstance(plan, FedRecon) and kind == "texts" and "client.at_once" not in chosen:
         # a recurrence over many clients at once is slower than one by one
         plan = replace(plan, client=replace(plan.client, at_once=1))
     return plan

@@ -530,7 +530,7 @@ def _fit(
 
 
 def _about(options: Any, data: dict[str, Any], vocabulary: PrivateVocabulary | None) -> dict[str, Any]:
-    """What plan.json says with the plan: enough to build the model and read the data again."""
+    """What plan.json states with the plan: enough to build the model and read the data again."""
     run: RunOptions = options.run
     return about_run(
         options.data,

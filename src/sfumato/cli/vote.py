@@ -436,7 +436,7 @@ def _linear(width: int, classes: int) -> nn.Module:
 
 
 def _about(options: Any, parts: VoteParts) -> dict[str, Any]:
-    """What plan.json says with the plan: enough to read the data and build the models again."""
+    """What plan.json states with the plan: enough to read the data and build the models again."""
     run: VoteRun = options.run
     return about_run(
         options.data,
