@@ -3,12 +3,13 @@
 - **Resume.** Histogram and reports are releases of the run: a run that goes on finds them, and draws none again.
 - **Released.** The reports, the histogram, and the model.
 
->>> from torch import nn
+>>> import torch
+>>> _ = torch.manual_seed(0)  # of the initial weights
 >>> from sfumato.data import examples_from_arrays
 >>> inputs = np.random.default_rng(0).uniform(size=(2000, 1)).astype(np.float32)
 >>> data = examples_from_arrays(inputs, 10 * inputs[:, 0])
 >>> plan = RROnBins(epsilon=3.0, low=0.0, high=10.0, values=21, epochs=5, seed=0)
->>> result = plan.fit(nn.Linear(1, 1), data, test=data)
+>>> result = plan.fit(torch.nn.Linear(1, 1), data, test=data)
 >>> result.statement.unit, result.statement.epsilon, result.evaluation["trained"]["rmse"] < 1.5
 ('label', 3.0, True)
 
