@@ -202,8 +202,11 @@ class Peers:
         return [k for k in range(1, len(self._addresses) + 1) if k != self.place]
 
     def _send(self, peer: int, head: dict[str, Any], body: bytes = b"") -> None:
-        with contextlib.suppress(OSError, RuntimeError):  # that it is gone is seen where it is read
-            self._writers[peer].write(messages.pack(head, body))
+        writer = self._writers[peer]
+        if writer.is_closing():  # it is gone, which is seen where it is read; asyncio would warn of each write
+            return
+        with contextlib.suppress(OSError, RuntimeError):
+            writer.write(messages.pack(head, body))
 
     def _fail(self, why: str) -> None:
         if not self._failed.done():
