@@ -92,8 +92,8 @@ def test_what_a_package_re_exports_is_what_it_names(package: Path):
     assert sorted(imported) == sorted(ast.literal_eval(named[0]) if named else [])
 
 
-def test_no_module_comes_in_through_the_door_of_its_own_room():
-    """The contract on imports cannot see this circle: the door imports the module, and the module the door."""
+def test_no_module_imports_from_its_own_package():
+    """The contract on imports cannot see this cycle: the package imports the module, and the module the package."""
     circles = []
     for file in MODULES:
         for node in ast.walk(_tree(file)):

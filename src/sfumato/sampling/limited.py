@@ -1,6 +1,6 @@
 """Samplers that limit how often a unit takes part: shuffled epochs, and rounds with a minimum separation.
 
-Who took part when: the one door through which a unit gets into a round, and it turns away who may not.
+Who took part when: each unit of a round passes through this log, which refuses those that may not take part.
 
 >>> log = ParticipationLog(3, Participation(rounds=9, max_participations=2, min_separation=1))
 >>> log.admit(np.array([0, 2]), round=0)
