@@ -1,6 +1,6 @@
 """Voting: agents with private records answer public queries together, and a student learns from the answers.
 
-Each name is imported when it is first asked for: what a tallier needs lies in this package, and it starts without torch.
+Each name is imported when it is first asked for: a tallier imports from here, and starts without torch.
 """
 
 from typing import TYPE_CHECKING
