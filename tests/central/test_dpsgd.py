@@ -506,7 +506,7 @@ def test_the_steps_that_are_due_are_looked_at(monkeypatch: pytest.MonkeyPatch) -
     assert sorted(set(looks)) == wanted
     assert all(2 <= looks.count(step) <= 3 for step in wanted)  # the first micro-batch, the last, and one by chance
     line = next(each for each in statement.sentences if each.id == "examples_tried")
-    assert "while training, in the first and the last step and in others" in line
+    assert "while training: in the first step, in the last step and in others" in line
 
 
 def test_a_step_that_drew_one_example_is_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:

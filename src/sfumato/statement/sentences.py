@@ -214,68 +214,72 @@ _ALL = (
     Sentence(
         "began_public",
         "assumptions",
-        "What the training began with is public or has a statement of its own: starting weights and buffers that were "
-        "given, and inputs that norm layers were given as public. What they reveal of the records is not counted here.",
+        "The training may begin with given starting weights and buffers, and with inputs that norm layers were "
+        "given as public. All that it began with is public or has a statement of its own. This statement does not "
+        "count what this start reveals of the records.",
         usual="a public start of the training",
     ),
     Sentence(
         "training_part",
         "assumptions",
-        "The choice of the training records did not depend on what they hold. The noise does not cover records that "
-        "were kept for validation and test. What was measured on them is private as it is.",
+        "The choice of the training records did not depend on what the records hold. The noise does not cover the "
+        "records kept for validation and test. Results measured on those records are private as they stand: no "
+        "noise protects them.",
         usual="a choice of training records that ignores what they hold",
     ),
     Sentence(
         "clients_tried",
         "assumptions",
-        "No client changes another one's contribution. Clients of the data were tried in two orders before the first "
-        "round, and others in rounds that were drawn at random. Such a trial does not see what a model begins to keep "
-        "or use only later or with other records. It does not see what a model keeps in files, in shared memory or in "
-        "other processes.",
+        "No client changes another client's contribution. Clients of the data were tried in two orders before the "
+        "first round. Further clients were tried in rounds drawn at random. Such a trial misses what a model "
+        "begins to keep or use only later or with other records. It misses what a model keeps in files, in shared "
+        "memory or in other processes.",
         usual="clients whose contributions are independent, as far as trials show",
     ),
     Sentence(
         "examples_tried",
         "assumptions",
-        "No example changes another one's gradient. This was tried on rows of the data, before the first step, in "
-        "batches of several sizes and in two orders. It was also tried while training, in the first and the last step "
-        "and in others that were drawn at random, wherever there were two examples at once. Such a trial does not see "
-        "coupling that begins only with data, with a batch or at a step that was not tried. It does not see coupling "
-        "that turns gradients in large batches and keeps their norms and losses. It does not see what a loop keeps "
-        "behind its inner loop, what is kept in files, in shared memory or in other processes, and what a model draws "
-        "from a generator of its own.",
+        "No example changes another example's gradient. Trials on rows of the data, before the first step, used "
+        "batches of several sizes and two orders. Trials also ran while training: in the first step, in the last "
+        "step and in others drawn at random. In these steps they ran wherever there were two examples at once. A "
+        "trial misses coupling (one example acts on another) that begins only with untried data, in an untried "
+        "batch or at an untried step. It misses coupling that turns gradients in large batches and keeps their "
+        "norms and losses. It misses what a loop keeps after its inner loop. It misses what is kept in files, in "
+        "shared memory or in other processes. It misses what a model draws from a random generator of its own.",
         usual="examples whose gradients are independent, as far as trials show",
     ),
     Sentence(
         "examples_tried_before",
         "assumptions",
-        "No example changes another one's gradient. This was tried on rows of the data, before the first step, in "
-        "batches of several sizes and in two orders. Such a trial does not see coupling that begins only with data, "
-        "with a batch or at a step that was not tried. It does not see coupling that turns gradients in large batches "
-        "and keeps their norms and losses. It does not see what a loop keeps behind its inner loop, what is kept in "
-        "files, in shared memory or in other processes, and what a model draws from a generator of its own.",
+        "No example changes another example's gradient. Trials on rows of the data, before the first step, used "
+        "batches of several sizes and two orders. A trial misses coupling (one example acts on another) that "
+        "begins only with untried data, in an untried batch or at an untried step. It misses coupling that turns "
+        "gradients in large batches and keeps their norms and losses. It misses what a loop keeps after its inner "
+        "loop. It misses what is kept in files, in shared memory or in other processes. It misses what a model "
+        "draws from a random generator of its own.",
         usual="examples whose gradients are independent, as far as trials show",
     ),
     Sentence(
         "no_fresh_processes",
         "assumptions",
-        "Fresh processes, which show what code keeps wherever it keeps it, could not be compared here. Two orders were "
-        "tried in this process, behind placeholders. What the first {unit} leaves behind is assumed to change no other "
-        "one's contribution.",
+        "Fresh processes show what code keeps, in all places where it may keep it. No such comparison was "
+        "possible here. Instead, this process tried two orders, after placeholders (stand-ins for records) had "
+        "gone through. What the first {unit} leaves behind is assumed to change no other {unit}'s contribution.",
     ),
     Sentence(
         "no_fresh_processes_nor_placeholders",
         "assumptions",
-        "Fresh processes, which show what code keeps wherever it keeps it, could not be compared here. Two orders were "
-        "tried in this process, and the code takes no placeholders. What the first {unit} leaves behind is assumed to "
-        "change no other one's contribution.",
+        "Fresh processes show what code keeps, in all places where it may keep it. No such comparison was "
+        "possible here. Instead, this process tried two orders. The code takes no placeholders (stand-ins for "
+        "records), so none went through first. What the first {unit} leaves behind is assumed to change no other "
+        "{unit}'s contribution.",
     ),
     Sentence(
         "some_untried",
         "assumptions",
-        "Some trials of what the code keeps of records, in fresh processes, could not be made: the code raised an "
-        "error there, as in a step that it was not at, or took too long. What it keeps then is assumed to change no "
-        "other {unit}'s contribution.",
+        "Trials in fresh processes show what the code keeps of records. Some of these trials could not be made. "
+        "The code raised an error there, for instance in a step that it had not reached, or it took too long. "
+        "What the code keeps in such a case is assumed to change no other {unit}'s contribution.",
     ),
     Sentence(
         "virtual_clients",
@@ -286,8 +290,8 @@ _ALL = (
     Sentence(
         "participation_public",
         "assumptions",
-        "Who takes part in which round follows from the plan alone and not from any record, and is not hidden. Covered "
-        "is what one {unit} contributes, in as many rounds as the limits allow.",
+        "Who takes part in which round follows from the plan alone and not from any record. Participation is not "
+        "hidden. The statement covers what one {unit} contributes, in as many rounds as the limits allow.",
     ),
     Sentence(
         "stopped_all_counted",
@@ -325,11 +329,12 @@ _ALL = (
     Sentence(
         "own_loop",
         "assumptions",
-        "The loop around the private sum is the user's own. That it computes the loss of an example from this example "
-        "alone was tried, not proven. It was tried on examples of the data, before the first step and now and then "
-        "later, in the precision of the run. Running averages of losses, memory banks and other state of the loop that "
-        "follows from examples break it. What the loop prints, logs, measures or saves by itself is not covered. "
-        "Neither is a learning rate, a stop or another change of the optimiser or its gradient that follows from it.",
+        "The user's own code is the loop around the private sum. It is assumed to compute the loss of an example "
+        "from this example alone. This was tried, not proven. The trials used examples of the data, before the "
+        "first step and now and then later, in the precision of the run. State of the loop that follows from "
+        "examples breaks this assumption: running averages of losses, memory banks and other state. The statement "
+        "does not cover what the loop prints, logs, measures or saves by itself. It covers no learning rate, stop "
+        "or other change of the optimiser or its gradient that follows from any of these.",
     ),
     Sentence(
         "loop_rates",
@@ -341,10 +346,10 @@ _ALL = (
     Sentence(
         "loop_drift",
         "assumptions",
-        "At step {step} the loop gave the same examples, at the same weights, other losses or gradients than when the "
-        "run was opened. This is assumed to be a schedule that follows from the number of steps or from released "
-        "weights alone. Where it follows from examples (a mean of earlier losses, a memory bank), no bound on one "
-        "example holds.",
+        "At step {step} the loop gave other losses or gradients than at the opening of the run, for the same "
+        "examples and weights. The statement assumes a schedule that follows from the number of steps or from "
+        "released weights alone. If the change follows from examples (a mean of earlier losses, a memory bank), "
+        "no bound on one example holds.",
     ),
     # users
     Sentence(
@@ -361,20 +366,21 @@ _ALL = (
     Sentence(
         "own_parameters",
         "assumptions",
-        "Parameters that are each user's own are rebuilt from the user's own records in every round. They begin with "
-        "the same public values for everyone, and are released as everyone begins. They leave in nothing but the one "
-        "bounded vector of the shared ones. So they cost nothing. The division of a user's records costs nothing "
-        "either, because it follows from them alone. What a person is served with later is not covered: it is made of "
-        "that person's own records.",
+        "Some parameters are each user's own. Every round rebuilds them from this user's own records. They begin with "
+        "the same public values for everyone. The run releases them as everyone begins. Nothing of them leaves "
+        "except in the one bounded vector of the shared parameters. So they cost nothing. The division of a "
+        "user's records follows from these records alone, so it costs nothing either. The statement does not "
+        "cover what a person is served with later: that is made of this person's own records.",
     ),
     Sentence(
         "own_parameters_counted",
         "assumptions",
-        "Parameters that are each user's own are rebuilt from the user's own records in every round. They begin with "
-        "the same public values for everyone, and are released as everyone begins. They leave in nothing but the one "
-        "bounded vector of the shared ones and in whether it is short, which a noisy count reveals of all. So they "
-        "cost nothing. The division of a user's records costs nothing either, because it follows from them alone. What "
-        "a person is served with later is not covered: it is made of that person's own records.",
+        "Some parameters are each user's own. Every round rebuilds them from this user's own records. They begin with "
+        "the same public values for everyone. The run releases them as everyone begins. Nothing of them leaves "
+        "except in two things. The first is the one bounded vector of the shared parameters. The second is "
+        "whether this vector is short, which a noisy count reveals of all users together. So they cost nothing. "
+        "The division of a user's records follows from these records alone, so it costs nothing either. The "
+        "statement does not cover what a person is served with later: that is made of this person's own records.",
     ),
     Sentence(
         "negatives_public",
@@ -410,16 +416,16 @@ _ALL = (
     Sentence(
         "row_order",
         "assumptions",
-        "Which rows there are, and in which order they stand, does not follow from their labels. A test read the "
-        "labels to refuse rows where it does. That it passed is one bit that epsilon does not count. This bit is the "
-        "same for all but one in a million random orders of any labels.",
+        "The set of rows and their order do not follow from the labels. A test read the labels, to refuse rows "
+        "where they do. The test passed. That is one bit, which epsilon does not count. For any labels, all but "
+        "one in a million random orders give this same bit.",
     ),
     Sentence(
         "rows_shuffled",
         "assumptions",
-        "Which rows there are does not follow from their labels. They are put into a random order that was drawn for "
-        "this run, so their places in other files are others. A column that counts them, or another copy of them in "
-        "their first order, would bring that order back.",
+        "The set of rows does not follow from their labels. This run drew a random order and put the rows into "
+        "it. So the rows have other places in other files. A column that counts the rows would bring their first "
+        "order back. So would another copy of the rows in that order.",
     ),
     Sentence(
         "one_draw",
@@ -429,9 +435,10 @@ _ALL = (
     Sentence(
         "draws_recorded",
         "assumptions",
-        "Each label is randomised in this release and in those that the record of the table holds, which are counted "
-        "here: {count}. The record finds a table by its labels in their order or by its rows. It does not find one in "
-        "another folder, nor one of which labels, rows and columns were all changed.",
+        "This release randomises each label. So does each earlier release in the record of the table. The "
+        "statement counts these earlier releases; their number is {count}. The record finds a table by its labels "
+        "in their order or by its rows. It does not find a table in another folder. It does not find a table "
+        "whose labels, rows and columns were all changed.",
     ),
     Sentence(
         "label_domain",
@@ -460,10 +467,10 @@ _ALL = (
     Sentence(
         "agents_tried",
         "assumptions",
-        "No agent changes another one's ballot. Some agents were tried in two orders before the vote, and ballots were "
-        "cast before all others and again behind them. Such a trial does not see what a module begins to keep or use "
-        "only later or with other records. It does not see what a module keeps in files, in shared memory or in other "
-        "processes.",
+        "No agent changes another agent's ballot. Some agents were tried in two orders before the vote. Some "
+        "ballots were cast before all others, and again after them. Such a trial misses what a module begins to "
+        "keep or use only later or with other records. It misses what a module keeps in files, in shared memory "
+        "or in other processes.",
         usual="agents whose ballots are independent, as far as trials show",
     ),
     Sentence(
@@ -479,8 +486,8 @@ _ALL = (
     Sentence(
         "talliers_noise",
         "assumptions",
-        "What others see has the noise of all talliers. That is {factor:.3g} times the variance that is accounted for, "
-        "which is the variance of {honest} honest ones.",
+        "What outsiders see has the noise of all talliers. Its variance is {factor:.3g} times the variance that "
+        "the figures count. The figures count the variance of {honest} honest talliers.",
     ),
     Sentence(
         "ballots_in_range",
@@ -502,8 +509,8 @@ _ALL = (
     Sentence(
         "model_built_before",
         "assumptions",
-        "The model was built before the run. What it has a place for (inputs, outputs, classes, items, words) is "
-        "public. What of it was read off the records is in no figure.",
+        "The model was built before the run. Everything that it has a place for (inputs, outputs, classes, items, "
+        "words) is public. No figure here covers any part of the model that was read off the records.",
     ),
     Sentence(
         "examples_of_users",
@@ -514,8 +521,9 @@ _ALL = (
     Sentence(
         "divided_by_position",
         "assumptions",
-        "The data are the training part, as it was given. The {things} were divided by their position. So adding or "
-        "removing one of the whole collection could move others between training and test.",
+        "In this statement, the data are the training part alone, as it was given. The {things} were divided by "
+        "their position. So others could move between training and test if one is added to the whole collection "
+        "or removed from it.",
     ),
     Sentence(
         "vocabulary_file",

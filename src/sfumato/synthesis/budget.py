@@ -23,6 +23,7 @@ from sfumato.data.ehr.values import FEW
 from sfumato.mechanisms import Gaussian
 from sfumato.sampling import Poisson
 from sfumato.statement import Facts
+from sfumato.statement.sentences import render
 from sfumato.statement.verdict import default_delta, warn_if_too_large
 from sfumato.synthesis.noisy_tables import Counting, Grids, Tables
 from sfumato.synthesis.settings import EHRSafeSettings
@@ -200,8 +201,7 @@ def private_facts(settings: EHRSafeSettings, spending: Spending, data: EHRDatase
         covered=Assumption("covers_synthesizer"),
         assumptions=tuple(assumptions),
         disclosure={
-            "contribution": f"Each {unit}'s counts are cut to a norm once, and each gradient in every round that draws "
-            f"the {unit}; one that is not finite counts as zero.",
-            "sampling_as_run": "Yes: the samplers that ran are the objects that the cost was derived from.",
+            "contribution": render(Assumption("contribution_synthesizer", {"unit": unit})),
+            "sampling_as_run": render(Assumption("samplers_as_run")),
         },
     )
