@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from sfumato.labels.response import LabelResponse
-from sfumato.labels.rr_on_bins import forward_loss
+from sfumato.labels.response import forward_loss
 
 # The recipes of private labels: every row states its budget, and what must depend on one picture alone does.
 

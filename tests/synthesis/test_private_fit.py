@@ -117,7 +117,7 @@ def test_epsilon_is_that_of_the_events_in_the_ledger_accounted_anew(run, ranged,
     z = [each.mechanism.noise_multiplier for each in (first, last)]
     by_hand = acc.Gaussian(tables.noise_multiplier) + acc.Gaussian(z[0]).poisson(8 / COUNT) * 5
     by_hand = by_hand + acc.Gaussian(z[1]).poisson(8 / COUNT) * 6
-    assert Ledger.open(folder / "ledger.jsonl").__enter__().event() == by_hand
+    assert Ledger.read(folder / "ledger.jsonl").event() == by_hand
     assert acc.guarantee(by_hand).epsilon(1e-3) == pytest.approx(result.statement.epsilon, rel=1e-9)
     assert acc.guarantee(by_hand, method="rdp").epsilon(1e-3) >= result.statement.epsilon_lower
     for part, entry in (("sequences", rounds["sequences"][0]), ("gan", rounds["gan"][0])):
