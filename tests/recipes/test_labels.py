@@ -11,8 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from sfumato.labels.response import LabelResponse
-from sfumato.labels.response import forward_loss
+from sfumato.labels.response import LabelResponse, forward_loss
 
 # The recipes of private labels: every row states its budget, and what must depend on one picture alone does.
 
