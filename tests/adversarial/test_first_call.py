@@ -8,6 +8,7 @@ from adversarial import table
 from adversarial.first_call.specimen import SPECIMENS
 from adversarial.first_call.ways import CASES, WAYS, outcome
 from sfumato.guard import examples_tried
+from sfumato.statement import render
 from slow import slow_but
 
 # What the first call leaves behind, and what couples at some steps only, moves no sum by more than the plan accounts.
@@ -25,8 +26,8 @@ def test_it_is_refused_or_keeps_the_bound(name: str, way: str) -> None:
     if specimen.expected == "harmless":
         assert found.refusal is None
     if specimen.expected == "stated":  # no look can be counted on to meet it, and the statement says so
-        assert "coupling that begins only with data, with a batch or at a step that was not tried" in examples_tried(
-            found.steps
+        assert "begins only with untried data, in an untried batch or at an untried step" in render(
+            examples_tried(found.steps)
         )
         return
     if found.refusal is None:

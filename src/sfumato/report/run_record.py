@@ -329,6 +329,8 @@ def _plan(value: Any) -> dict[str, Any]:
     rounds = value.get("rounds", value.get("steps", 1))
     if not isinstance(rounds, int) or rounds < 1:
         raise ValueError(f"rounds is {rounds!r}")
+    if not isinstance(value.get("plan", ""), str):
+        raise TypeError(f"plan is {value['plan']!r:.80}, no name")
     return value
 
 
