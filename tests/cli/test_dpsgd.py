@@ -163,4 +163,4 @@ def test_correlated_noise_is_explained_with_and_without_sampling_that_limits(sfu
     assert "not tree, banded, blt, bisr: noise that is correlated over the rounds needs a cohort that limits" in said
     assert said.count("needs a cohort") == 1
     limited = " ".join(sfumato("dpsgd", *words, "--noise", "tree", "--cohort", "shuffled").out.split())
-    assert "Covered is what one example contributes" in limited
+    assert "The statement covers what one example contributes" in limited
