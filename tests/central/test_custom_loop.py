@@ -486,7 +486,10 @@ def test_a_loop_that_cannot_be_tried_as_in_other_steps_is_stated():
             for batch in step:
                 private.backward(rates[private.done] * losses_of(model, batch))
             rates.append(1.0)
-    assert any("Some of these trials could not be made. The code raised an error" in each for each in private.statement.assumptions)
+    assert any(
+        "Some of these trials could not be made. The code raised an error" in each
+        for each in private.statement.assumptions
+    )
 
 
 def test_a_first_step_that_draws_hardly_anything_is_tried_all_the_same():
