@@ -1,7 +1,10 @@
 """Names for the few values that many packages pass on."""
 
+import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
 from typing import Any, Literal
 
 Adjacency = Literal["add_remove", "replace", "zero_out"]
@@ -57,3 +60,52 @@ def stated_to_json(sentences: Iterable[Stated]) -> list[Any]:
 def stated_from_json(values: Iterable[Any]) -> tuple[Stated, ...]:
     """What `stated_to_json` wrote; older files hold text alone."""
     return tuple(each if isinstance(each, str) else Assumption(each["id"], each["values"]) for each in values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm:
+    """What a system declares of itself, in the module of its plan, to have a command, a page and a place in the tests.
+
+    `sfumato.algorithms` reads declarations from the sources, so that all values are literals.
+
+    Attributes:
+        name: of the plan.
+        package, plan: where the plan's class is: `from {package} import {plan}`.
+        records: what it trains on in rounds: data sets by "users", or of "examples"; who votes: "agents"; or what is
+            randomised before anything is trained: "labels"; or health records that new ones are made like: "ehr". Says
+            which reader and models a command has.
+        title: its name in headings; a guarantee puts "DP-" in front, unless it is in the name.
+        summary: one line for the overview of commands.
+        about: the first paragraph of the command's help.
+        example: one use of the command, in its help.
+        matters: the options that the short help shows, by field name, with blanks between them; --help-all shows the
+            others, too.
+        command: the words of the command, where they are not the plan's name.
+        reader: of health records: what reads that which the plan has learned, in the same package. It takes the folder
+            of a run or its model's file, and gives something whose `sample` draws records block by block and whose
+            `schema` lists their columns.
+    """
+
+    name: str
+    package: str
+    plan: str
+    records: Literal["users", "examples", "agents", "labels", "ehr"]
+    title: str
+    summary: str
+    about: str
+    example: str
+    matters: str
+    command: str | None = None
+    reader: str | None = None
+
+    def load(self) -> Any:
+        """The plan's class."""
+        return self._found(self.plan)
+
+    def read(self, path: Path) -> Any:
+        """What the plan has learned in a run that has ended."""
+        assert self.reader is not None
+        return self._found(self.reader)(path)
+
+    def _found(self, name: str) -> Any:
+        return attrgetter(name)(importlib.import_module(self.package))

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from scipy import stats
 
-from contract.specimens import UNITS
+from contract.specimen import UNITS
 from sfumato._random import RandomSource
 from sfumato.accounting import Event, compose, event_from_json
 from sfumato.clipping import ClippedSum

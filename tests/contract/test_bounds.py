@@ -1,6 +1,7 @@
 """One unit moves the sum by at most what is stated, and leaves no trace where it is absent: the heart of the matter."""
 
 import math
+import sys
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from contract.battery import (
     clipped_sum,
     summed,
 )
-from contract.specimens import NAMES, PRIVATE, SPECIMENS, UNITS, fit, network, plan_of
-from sfumato.algorithms import TRAINED
+from contract.specimen import UNITS, network
+from contract.specimens import NAMES, PRIVATE, SPECIMENS, fit, plan_of
+from sfumato.algorithms import ALGORITHMS, TRAINED
 from sfumato.clipping import CLIPPINGS as KINDS
 from sfumato.sampling import COHORTS
 from slow import one_in, slow_but
@@ -33,7 +35,15 @@ def contribution_of(name, plan, records, **model):
 
 
 def test_every_algorithm_of_the_registry_has_a_specimen():
-    assert list(SPECIMENS) == list(TRAINED)
+    assert SPECIMENS.keys() == TRAINED.keys()
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_the_registry_reads_what_the_module_of_a_plan_declares(name):
+    plan = ALGORITHMS[name].load()
+    module = vars(sys.modules[plan.__module__])
+    assert plan.name == name
+    assert ALGORITHMS[name] in module.get("ALGORITHMS", [module.get("ALGORITHM")])
 
 
 def test_the_battery_knows_every_clipping_and_every_sampling():

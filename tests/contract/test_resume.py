@@ -10,18 +10,8 @@ import pytest
 
 from contract import toy
 from contract.battery import ledger_of, published
-from contract.specimens import (
-    CORRELATED,
-    NAMES,
-    RELEASED,
-    SPECIMENS,
-    STATEFUL,
-    UNITS,
-    fit,
-    network,
-    plan_of,
-    vectors,
-)
+from contract.specimen import UNITS, network
+from contract.specimens import CORRELATED, NAMES, RELEASED, SPECIMENS, STATEFUL, fit, plan_of, vectors
 from contract.worker import DEADLY_ROUND
 from forked import Forked, team
 from sfumato._check import InputError

@@ -16,7 +16,8 @@ from contract.battery import (
     ledger_of,
     run_rounds,
 )
-from contract.specimens import CORRELATED, LIMITABLE, NAMES, PRIVATE, ROUNDS, SPECIMENS, UNITS, fit, network, plan_of
+from contract.specimen import UNITS, network
+from contract.specimens import CORRELATED, LIMITABLE, NAMES, PRIVATE, ROUNDS, SPECIMENS, fit, plan_of
 from contract.test_bounds import CLIPPINGS, LIMITED, SAMPLINGS
 from sfumato._check import InputError
 from sfumato._random import RandomSource

@@ -11,7 +11,8 @@ from safetensors import safe_open
 
 from contract.battery import PUBLISHED, published
 from contract.pipelines import PIPELINES
-from contract.specimens import NAMES, PRIVATE, SPECIMENS, fit, network
+from contract.specimen import network
+from contract.specimens import NAMES, PRIVATE, SPECIMENS, fit
 from sfumato._parts import flat, to_json
 from sfumato._types import Unit
 from sfumato.accounting import Laplace, NonPrivate

@@ -23,7 +23,7 @@ from contract.battery import (
     ledger_of,
     summed,
 )
-from contract.specimens import UNITS, vectors
+from contract.specimen import UNITS, vectors
 from sfumato._check import InputError
 from sfumato.accounting import Gaussian, MatrixMechanism, Participation, guarantee
 from sfumato.clipping import Adaptive

@@ -13,7 +13,8 @@ import torch
 import torch.distributed
 
 from contract import toy
-from contract.specimens import fit, network, vectors
+from contract.specimen import network, vectors
+from contract.specimens import fit
 from sfumato.mechanisms import Gaussian
 from sfumato.mechanisms.correlated import Correlated
 

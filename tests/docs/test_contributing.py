@@ -83,6 +83,16 @@ def _run(copy: Path, *words: str) -> str:
     return done.stdout
 
 
+def test_a_new_algorithm_is_three_files():
+    notes = [block.note for block in snippets.blocks(ROOT / "CONTRIBUTING.md") if "smoothed" in block.note]
+    files = [
+        "src/sfumato/central/smoothed.py",
+        "tests/contract/algorithms/smoothed.py",
+        "tests/central/test_smoothed.py",
+    ]
+    assert notes == [f"no-run: adds {file}" for file in files]
+
+
 @pytest.mark.slow
 def test_the_worked_algorithm_goes_through_the_battery(copy: Path):
     words = ["-m", "pytest", "-rA", "-p", "no:cacheprovider", "-m", "not slow"]
@@ -91,7 +101,7 @@ def test_the_worked_algorithm_goes_through_the_battery(copy: Path):
     _run(copy, *words, "tests/central/test_smoothed.py")
 
 
-def test_a_reader_a_mechanism_and_an_algorithm_are_found_by_their_entries(copy: Path):
+def test_a_reader_a_mechanism_and_an_algorithm_are_found(copy: Path):
     _run(copy, "-c", _CHECK)
 
 

@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, get_args
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._parts import part, plan
-from sfumato._types import Assumption, Stated, Unit
+from sfumato._types import Algorithm, Assumption, Stated, Unit
 from sfumato.central.example_training import EXAMPLES, ExampleTraining
 from sfumato.sampling import COHORTS, MinSeparation, Poisson, Sampler, Shuffled
 from sfumato.training.plan import Plan
@@ -283,3 +283,17 @@ class DPSGD(Plan):
 
 
 _DECIDED_BY_LOOP = ("augmentation", "copies", "precision")
+
+
+ALGORITHM = Algorithm(
+    name="dpsgd",
+    package="sfumato.central",
+    plan="DPSGD",
+    records="examples",
+    title="SGD",
+    summary="train a model that hides every single example (DP-SGD)",
+    about="Train a model of classes, numbers or counts so that no single example can be inferred from the result "
+    "(DP-SGD): each step draws a random batch, clips every example's gradient, and adds noise to the sum.",
+    example="sfumato dpsgd --data glyphs --epsilon 3 --delta 1e-5 --epochs 5 --dry-run",
+    matters="data model epsilon noise epochs cohort server.learning_rate out resume dry_run",
+)

@@ -30,7 +30,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, NoReturn
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._parts import part, plan
-from sfumato._types import Assumption, Stated, Unit
+from sfumato._types import Algorithm, Assumption, Stated, Unit
 from sfumato.central.dpsgd import DPSGD
 from sfumato.sampling import COHORTS, FixedSize, Poisson, Sampler
 
@@ -129,3 +129,18 @@ class LabelDPPro(DPSGD):
     def assumptions(self) -> list[Stated]:
         """What is public besides the model."""
         return [*super().assumptions(), Assumption("inputs_public")]
+
+
+ALGORITHM = Algorithm(
+    name="labeldp_pro",
+    package="sfumato.central",
+    plan="LabelDPPro",
+    records="examples",
+    title="LabelDP-Pro",
+    summary="train a model where labels alone are private, below epsilon 1 (LabelDP-Pro)",
+    about="Train a classifier where inputs are public and labels are not (LabelDP-Pro): each step adds noise to "
+    "a sum of clipped gradients, and takes the nearest mean gradient that any labels could have given.",
+    example="sfumato labeldp pro --data glyphs --epsilon 0.5 --delta 1e-5 --epochs 5 --dry-run",
+    matters="data model epsilon epochs cohort server.learning_rate public_batch out resume dry_run",
+    command="labeldp pro",
+)

@@ -30,7 +30,8 @@ class Command:
             that gives it: in the same file, or file.name.
         summary: one line for the overview.
         example: one use, in its help.
-        matters: the options that the short help shows, by field name; empty for the first ones.
+        matters: the options that the short help shows, by field name, with blanks between them; empty for the first
+            ones.
         first: the name of the algorithm, where one file serves several.
         reader: what reads the options from the words, and prints the help, where more than flags and a settings file
             are read: in the same file, or file.name.
@@ -41,7 +42,7 @@ class Command:
     options: str
     summary: str
     example: str
-    matters: tuple[str, ...] = ()
+    matters: str = ""
     first: str | None = None
     reader: str | None = None
 
@@ -63,7 +64,7 @@ class Command:
     def shown(self, names: Sequence[str]) -> list[str]:
         """Of the options, those of the short help."""
         common = ("config", "json")
-        return [*(self.matters or [name for name in names if name not in common][:_FEW])]
+        return self.matters.split() or [name for name in names if name not in common][:_FEW]
 
     def found(self, name: str) -> Any:
         """What has this name in the command's file, or file.name."""
@@ -91,17 +92,7 @@ COMMANDS = {
         options="CheckOptions",
         summary="how each layer of a model is covered, and what is refused",
         example="sfumato check-model lenet5 --data glyphs",
-        matters=(
-            "data",
-            "kind",
-            "shape",
-            "num_classes",
-            "vocabulary",
-            "model_options",
-            "trainable",
-            "memory_budget",
-            "device",
-        ),
+        matters="data kind shape num_classes vocabulary model_options trainable memory_budget device",
     ),
     "embed": Command(
         module="embeddings",
@@ -116,7 +107,7 @@ COMMANDS = {
         options="SearchOptions",
         summary="embeddings and a query → the most similar ones",
         example="sfumato search embeddings.parquet --user U+0481 --neighbours 3",
-        matters=("query", "user", "run", "neighbours", "itself", "column", "out"),
+        matters="query user run neighbours itself column out",
     ),
     "personalise": Command(
         module="personalise",
@@ -125,7 +116,7 @@ COMMANDS = {
         reader="read",
         summary="people's records and a model with parts of their own → predictions for each of them",
         example="sfumato personalise runs/a ml-latest-small --top 10 --out for-each.parquet",
-        matters=("out", "top", "query", "measure", "user", "item", "value", "on_unknown", "device"),
+        matters="out top query measure user item value on_unknown device",
     ),
     "labeldp randomize": Command(
         module="labels",
@@ -133,18 +124,7 @@ COMMANDS = {
         options="RandomizeOptions",
         summary="a table with private labels → the same table with randomised ones, for anybody to train on",
         example="sfumato labeldp randomize clicks.csv --label click --epsilon 1 --classes 0 1 --out noisy.csv",
-        matters=(
-            "label",
-            "epsilon",
-            "out",
-            "classes",
-            "public_classes",
-            "prior",
-            "prior_epsilon",
-            "groups",
-            "low",
-            "high",
-        ),
+        matters="label epsilon out classes public_classes prior prior_epsilon groups low high",
     ),
     "ehr sample": Command(
         module="ehr",
@@ -153,7 +133,7 @@ COMMANDS = {
         reader="read_sample",
         summary="a model of health records → a folder of new ones, as many as you like",
         example="sfumato ehr sample --model runs/patients --count 1000 --to made",
-        matters=("model", "count", "to", "format", "conditions", "seed", "threads"),
+        matters="model count to format conditions seed threads",
     ),
     "ehr evaluate": Command(
         module="ehr",
@@ -161,7 +141,7 @@ COMMANDS = {
         options="EvaluateOptions",
         summary="synthetic and real health records compared: how faithful, how useful, what attacks find",
         example="sfumato ehr evaluate --real train --holdout held-out --synthetic made --out records.html",
-        matters=("model", "synthetic", "real", "holdout", "out", "schema", "sensitive", "most", "seed"),
+        matters="model synthetic real holdout out schema sensitive most seed",
     ),
     "report": Command(
         module="runs",
@@ -183,7 +163,7 @@ COMMANDS = {
         options="TallyOptions",
         summary="one of several parties that count votes together and see none",
         example="sfumato tally --index 1 --talliers 127.0.0.1:7001 127.0.0.1:7002 127.0.0.1:7003 --out tallier-1",
-        matters=("index", "talliers", "out", "listen", "certificate", "key", "authority", "wait", "once"),
+        matters="index talliers out listen certificate key authority wait once",
     ),
     "account": Command(
         module="account",
@@ -191,18 +171,7 @@ COMMANDS = {
         options="AccountOptions",
         summary="what a run costs: epsilon from noise, sampling and steps",
         example="sfumato account --noise-multiplier 1 --sampling-rate 0.01 --steps 10000 --delta 1e-5",
-        matters=(
-            "noise_multiplier",
-            "event",
-            "examples",
-            "batch_size",
-            "epochs",
-            "sampling_rate",
-            "steps",
-            "delta",
-            "adjacency",
-            "plot",
-        ),
+        matters="noise_multiplier event examples batch_size epochs sampling_rate steps delta adjacency plot",
     ),
     "account tree": Command(
         module="account",
@@ -231,18 +200,7 @@ COMMANDS = {
         options="CalibrateOptions",
         summary="the noise, the steps or the sampling rate that meet a budget",
         example="sfumato calibrate --epsilon 2 --delta 1e-5 --sampling-rate 0.01 --steps 10000",
-        matters=(
-            "epsilon",
-            "mu",
-            "advantage",
-            "delta",
-            "noise_multiplier",
-            "examples",
-            "batch_size",
-            "epochs",
-            "sampling_rate",
-            "steps",
-        ),
+        matters="epsilon mu advantage delta noise_multiplier examples batch_size epochs sampling_rate steps",
     ),
     "extrapolate": Command(
         module="account",
@@ -278,18 +236,7 @@ COMMANDS = {
         options="PackOptions",
         summary="decode a folder of pictures once into a memory-mapped store",
         example="sfumato data pack photos photos.store",
-        matters=(
-            "text",
-            "vocabulary",
-            "user",
-            "input",
-            "label",
-            "folder",
-            "size",
-            "channels",
-            "labels",
-            "on_error",
-        ),
+        matters="text vocabulary user input label folder size channels labels on_error",
     ),
     "data stores": Command(
         module="data",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._parts import Kinds, part, plan
-from sfumato._types import Stated, Unit
+from sfumato._types import Algorithm, Stated, Unit
 from sfumato.clipping import CLIPPINGS, Flat, NormBound
 from sfumato.federated.client import Client, ClientTraining, LocalHead
 from sfumato.federated.losses import Loss, Softmax, without_head
@@ -243,3 +243,40 @@ class Centralized(FederatedPlan):
     def assumptions(self) -> list[Stated]:
         """None: there is no guarantee."""
         return []
+
+
+ALGORITHMS = (
+    Algorithm(
+        name="fedavg",
+        package="sfumato.federated",
+        plan="FedAvg",
+        records="users",
+        title="FedAvg",
+        summary="federated averaging with a shared head, private or not",
+        about="Federated averaging (DP-FedAvg with noise): backbone and head are both shared, clipped and noised.",
+        example="sfumato fedavg --data glyphs --epsilon 8 --cohort 64 --dry-run",
+        matters="data model epsilon noise rounds cohort out resume dry_run client.epochs",
+    ),
+    Algorithm(
+        name="fedsgd",
+        package="sfumato.federated",
+        plan="FedSGD",
+        records="users",
+        title="FedSGD",
+        summary="federated SGD with a shared head, private or not",
+        about="Federated SGD (DP-FedSGD with noise): each client sends one clipped gradient of backbone and head.",
+        example="sfumato fedsgd --data glyphs --noise 2 --rounds 50 --dry-run",
+        matters="data model epsilon noise rounds cohort out resume dry_run server.learning_rate",
+    ),
+    Algorithm(
+        name="centralized",
+        package="sfumato.federated",
+        plan="Centralized",
+        records="users",
+        title="Centralized training",
+        summary="the baseline without any guarantee: SGD on the pooled examples",
+        about="The baseline without any guarantee: SGD on the pooled examples.",
+        example="sfumato centralized --data glyphs --rounds 1000 --dry-run",
+        matters="data model rounds cohort server.learning_rate test seed out resume dry_run",
+    ),
+)

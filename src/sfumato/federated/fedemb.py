@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from sfumato._check import InputError
 from sfumato._parts import part, plan
-from sfumato._types import Stated
+from sfumato._types import Algorithm, Stated
 from sfumato.federated.client import ClientTraining, LocalHead
 from sfumato.federated.fedavg import CLIENTS, FederatedPlan
 from sfumato.federated.losses import NextTokenLoss, without_head
@@ -128,3 +128,17 @@ def _single_class(users: UserDataset) -> bool:
         if len(labels) and (labels != labels[0]).any():
             return False
     return True
+
+
+ALGORITHM = Algorithm(
+    name="fedemb",
+    package="sfumato.federated",
+    plan="FedEmb",
+    records="users",
+    title="FedEmb",
+    summary="train private embeddings; each person's data stays with a virtual client",
+    about="Train private embeddings (DP-FedEmb): each round, users are put into virtual clients that train the "
+    "backbone with a head of their own; only the backbone's clipped, noisy mean update leaves.",
+    example="sfumato fedemb --data glyphs --epsilon 8 --dry-run",
+    matters="data model epsilon noise rounds cohort out resume dry_run cohort.users_per_client",
+)

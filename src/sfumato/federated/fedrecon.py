@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from sfumato._check import InputError
 from sfumato._parts import Kinds, part, plan
-from sfumato._types import Assumption, Stated
+from sfumato._types import Algorithm, Assumption, Stated
 from sfumato.clipping import Adaptive
 from sfumato.federated.client import PartlyLocalTraining, Phase
 from sfumato.federated.fedavg import FederatedPlan
@@ -166,3 +166,19 @@ class Personal:
     def state(self, user: int) -> dict[str, Any]:
         """One user's own part by the parameter's name, for `load_state_dict(…, strict=False)`."""
         return {name: values[user] for name, values in self.local_parameters.items()}
+
+
+ALGORITHM = Algorithm(
+    name="fedrecon",
+    package="sfumato.federated",
+    plan="FedRecon",
+    records="users",
+    title="FedRecon",
+    summary="train models of which a part never leaves: ratings, texts, classes of one's own",
+    about="Federated Reconstruction: each user rebuilds a part of the model that is their own, and never sends "
+    "it; only the shared part's clipped, noisy mean update leaves. People who never took part are served, "
+    "too.",
+    example="sfumato fedrecon --data ml-latest-small --items films.txt --model matrix_factorization --epsilon 8 "
+    "--dry-run",
+    matters="data model epsilon noise rounds cohort out resume dry_run client.local.parameters",
+)

@@ -48,7 +48,7 @@ from sfumato._bar import Progress
 from sfumato._check import InputError
 from sfumato._lazy import torch
 from sfumato._random import RandomSource
-from sfumato._types import OptimizerName
+from sfumato._types import Algorithm, OptimizerName
 from sfumato.accounting import compose
 from sfumato.labels.plan import LabelPlan
 
@@ -456,3 +456,19 @@ def _refuse_features(features: np.ndarray | None, data: ExampleDataset, *, wante
         raise InputError("features are for clusters; give the plan clusters, or leave them out")
     if len(features) != len(data):
         raise InputError(f"features must have one row for each of the {len(data)} examples, got {len(features)}")
+
+
+ALGORITHM = Algorithm(
+    name="lp_mst",
+    package="sfumato.labels",
+    plan="LPMST",
+    records="labels",
+    title="LP-MST",
+    summary="train a model of public inputs whose labels are private (label DP)",
+    about="Randomise private labels of public inputs, each once, and train on the reports (LP-MST): the labels "
+    "of a first part of the rows by what is known before, those of the next part by what the model says of "
+    "them.",
+    example="sfumato labeldp train --data glyphs --epsilon 2 --shuffle --dry-run",
+    matters="data model epsilon epochs batch_size learning_rate out resume dry_run stages",
+    command="labeldp train",
+)

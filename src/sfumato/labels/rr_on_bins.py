@@ -52,7 +52,7 @@ import numpy as np
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato._types import OptimizerName
+from sfumato._types import Algorithm, OptimizerName
 from sfumato.labels.plan import LabelPlan
 
 if TYPE_CHECKING:
@@ -346,3 +346,20 @@ class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
 def _refuse_to_go_on(run: Run) -> None:
     if run.asked_to_stop:
         raise KeyboardInterrupt
+
+
+ALGORITHM = Algorithm(
+    name="rr_on_bins",
+    package="sfumato.labels",
+    plan="RROnBins",
+    records="labels",
+    title="RR on bins",
+    summary="train a regression on public inputs whose numbers are private (label DP)",
+    about="Randomise private numbers of public inputs, each once, and train on the reports: numbers of a few "
+    "bins that are best for a noisy histogram of all (RR on bins), numbers with Laplace noise, or one of "
+    "all values.",
+    example="sfumato labeldp regress --data ml-latest-small --model neural --low 0.5 --high 5 --values 10 "
+    "--epsilon 2 --shuffle",
+    matters="data model epsilon low high values method out resume dry_run",
+    command="labeldp regress",
+)

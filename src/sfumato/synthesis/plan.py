@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from sfumato._bar import Progress, silent
 from sfumato._check import InputError
+from sfumato._types import Algorithm
 from sfumato.synthesis.settings import EHRSafeSettings
 
 if TYPE_CHECKING:
@@ -99,3 +100,20 @@ class EHRSafe(EHRSafeSettings):
             return make_statement(self.event(), self.facts(len(data), data.schema.unit), noise_source=source)
         spending = Spending.of(self, data.schema, len(data))
         return make_statement(spending.event(), private_facts(self, spending, data), noise_source=source)
+
+
+ALGORITHM = Algorithm(
+    name="ehr_safe",
+    package="sfumato.synthesis",
+    plan="EHRSafe",
+    records="ehr",
+    title="EHR-Safe",
+    summary="learn from health records, to make new ones like them",
+    about="Learn from health records, to make new ones like them: visits at irregular times, what is missing, "
+    "and what does not change about a patient. Some patients are held out to measure by. Synthetic is not "
+    "private: without noise there is no guarantee, and the statement says so.",
+    example="sfumato ehr fit --data patients --dry-run",
+    matters="data events id time holdout_share out resume dry_run epsilon horizon",
+    command="ehr fit",
+    reader="Synthesizer.load",
+)

@@ -50,7 +50,7 @@ from sfumato._bar import Progress, silent
 from sfumato._check import InputError, whole
 from sfumato._lazy import torch
 from sfumato._random import RandomSource
-from sfumato._types import Assumption, Level, OptimizerName
+from sfumato._types import Algorithm, Assumption, Level, OptimizerName
 from sfumato.voting.settings import VotingSettings
 
 if TYPE_CHECKING:
@@ -482,3 +482,33 @@ class KNNDPFL(VotingPlan):
             return examples
         (inputs,), _ = examples.examples(np.arange(len(examples)))
         return replace(examples, inputs=(features_of(how, to_tensor(inputs), device=device),))
+
+
+ALGORITHMS = (
+    Algorithm(
+        name="ae_dpfl",
+        package="sfumato.voting",
+        plan="AEDPFL",
+        records="agents",
+        title="AE-DPFL",
+        summary="agents that each train a model label public examples by a noisy vote; a student learns from it",
+        about="Label public examples by the votes of agents that each train a model of their own (AE-DPFL), and "
+        "train a student on the noisy answers. The agents' models and votes are never released.",
+        example="sfumato vote ae --agents agents.npz --pool pool.npz --epsilon 3 --delta 1e-3 --dry-run",
+        matters="agents pool epsilon queries talliers out resume dry_run model adaptation_weight",
+        command="vote ae",
+    ),
+    Algorithm(
+        name="knn_dpfl",
+        package="sfumato.voting",
+        plan="KNNDPFL",
+        records="agents",
+        title="kNN-DPFL",
+        summary="agents label public examples by their nearest records under noise; a student learns from it",
+        about="Label public examples by the votes of agents' nearest records in a public feature space (kNN-DPFL), "
+        "and train a student on the noisy answers.",
+        example="sfumato vote knn --agents agents.npz --pool pool.npz --features hog --epsilon 1 --dry-run",
+        matters="agents pool epsilon queries talliers out resume dry_run features neighbours",
+        command="vote knn",
+    ),
+)
