@@ -47,6 +47,27 @@ else:
 __all__ = ["lazily", "pyarrow", "scipy", "torch"]
 
 
+_OPEN = {
+    "open_users(…)": "load digiface image_folder array_file open_store emnist_tff emnist_leaf ratings",
+    "open_users(…, user=COLUMN)": "from_table",
+    "open_users(…, users='character' or 'drawer')": "omniglot_folder omniglot_npz",
+    "open_users(…, text='characters' or 'words')": "text_users",
+    "open_users(…, store=FOLDER)": "pack",
+    "open_examples(…)": "load_examples class_folder npz_examples npy_examples idx_images text_csv",
+    "open_examples(…, input=COLUMN, label=COLUMN)": "examples_from_table",
+    "open_examples(…, schema=FILE)": "table",
+    "open_examples(…, targets=False)": "unlabelled",
+}
+_REMOVED = {
+    "sfumato.data": {
+        **{old: f"call sfumato.data.{call}" for call, names in _OPEN.items() for old in names.split()},
+        **dict.fromkeys(("Pairs", "lfw_pairs"), "import it from sfumato.metrics"),
+        "writers": "copy recipes/fedemb_writers/writers.py",
+    }
+}
+"""Names that a package once had, and what to do in their place."""
+
+
 def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
     """`__getattr__` and `__dir__` of a package whose names are imported when they are first asked for.
 
@@ -75,6 +96,10 @@ def lazily(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]]
                 raise ModuleNotFoundError(remedy(error) or str(error), name=error.name) from error
             setattr(module, name, value)
             return value
-        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        if (instead := _REMOVED.get(package, {}).get(name)) is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        # A `from` import says nothing of an AttributeError: importlib asks first, and hands an ImportError on.
+        asked = sys._getframe(1).f_code.co_filename.startswith("<frozen importlib")
+        raise (ImportError if asked else AttributeError)(f"{package}.{name} is gone: {instead}")
 
     return found, lambda: sorted({*vars(module), *module.__all__})

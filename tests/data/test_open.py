@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from sfumato import data
 from sfumato._check import InputError
 from sfumato.data import from_arrays, gather, glyphs, open_examples, open_users, readers, write_store
 from sfumato.data.mapped import ChunkedRows
@@ -351,3 +352,20 @@ def test_what_holds_no_inputs_is_refused(name, tmp_path):
     np.savez(tmp_path / "odd.npz", weights=np.zeros(3))
     with pytest.raises(InputError):
         open_examples(tmp_path / name, targets=False)
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("load", r"call sfumato.data.open_users\(…\)"),
+        ("from_table", r"call sfumato.data.open_users\(…, user=COLUMN\)"),
+        ("unlabelled", r"call sfumato.data.open_examples\(…, targets=False\)"),
+        ("lfw_pairs", "import it from sfumato.metrics"),
+    ],
+)
+def test_a_name_that_is_gone_says_what_takes_its_place(name: str, instead: str) -> None:
+    with pytest.raises(AttributeError, match=f"sfumato.data.{name} is gone: {instead}"):
+        getattr(data, name)
+    with pytest.raises(ImportError, match=f"sfumato.data.{name} is gone: {instead}"):
+        exec(f"from sfumato.data import {name}")
+    assert not hasattr(data, name)

@@ -98,7 +98,7 @@ class TakenRows:
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class ExampleDataset:
-    """Examples and their targets. Build one with `examples_from_arrays` or `load_examples`.
+    """Examples and their targets. Build one with `examples_from_arrays` or `open_examples`.
 
     A model is called with one tensor for each of `inputs`, after `to_tensor`: by position, or by the `input_names`.
 

@@ -63,7 +63,7 @@ class UserRows(Shaped, Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False, repr=False)
 class UserDataset:
-    """Users, their inputs and labels. Build one with `from_arrays`, `open_store`, `image_folder` or `load`.
+    """Users, their inputs and labels. Build one with `from_arrays` or `open_users`.
 
     Attributes:
         inputs: rows [examples, *input_shape] of the whole data set, sorted by user.

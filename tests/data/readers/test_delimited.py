@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sfumato._check import InputError
-from sfumato.data.readers.delimited import Delimited
+from sfumato.data.readers.delimited import Delimited, _Quotes
 
 CELLS = st.text(st.characters(exclude_characters="\0\r", exclude_categories=["Cs"]), max_size=6)
 CELLS |= st.text(' "a,\n', max_size=6)
@@ -61,6 +61,13 @@ def test_the_name_or_the_first_line_tells_the_delimiter(name: str, tmp_path: Pat
         (b"a;b\n1;2\n", "has columns that are divided by ';'"),
         (b"", "is empty; needed are a header and a row an example"),
         (b"a,b\n" + b"x" * (1 << 24) + b",1\n", "cannot be read: field larger than field limit"),
+        (b'a,b\n1,"x\n2,y\n3,z\n', "line 2 opens a quote that nothing closes in its field; close it"),
+        (b'\xef\xbb\xbf"a,b\n1,2\n', "line 1 opens a quote that nothing closes"),
+        (b'a,b\n1,"x\n2,y\n3,"z"\n4,u\n', "line 2 opens a quote that nothing closes"),
+        (b'a,b\n5" pipe,1\n1,"x\n2,y\n3,"z"\n4,u\n', "line 3 opens a quote that nothing closes"),
+        (b'a,b\r\n"x""\r\n""y",1\r\n2,"a"""\r\n3,"\r\n', "line 5 opens a quote that nothing closes"),
+        (b'a,b\n1,"x\n' + b"2,y\n" * (3 << 20), "line 2 opens a quote that nothing closes"),
+        (b"a,b\n" + b"2,y\n" * (3 << 20) + b'1,"x\n' + b"2,y\n" * (3 << 20), f"line {2 + (3 << 20)} opens a quote"),
     ],
 )
 def test_bad_text_is_refused_in_one_line_with_its_row(content: bytes, told: str, tmp_path: Path) -> None:
@@ -69,6 +76,27 @@ def test_bad_text_is_refused_in_one_line_with_its_row(content: bytes, told: str,
         _read_all(tmp_path / "rows.csv")
     assert told in str(refusal.value)
     assert "\n" not in str(refusal.value)
+
+
+@settings(deadline=None)
+@given(st.lists(st.text('"",ab \n', max_size=9), min_size=1, max_size=6), st.integers(1, 9))
+def test_quotes_are_followed_alike_whatever_the_blocks(fields: list[str], size: int) -> None:
+    content = ",".join(fields).encode()
+
+    def swallows(size: int) -> int | None:
+        quotes = _Quotes(io.BytesIO(content), ",")
+        while quotes.read(size):
+            pass
+        return quotes.swallows
+
+    assert swallows(size) == swallows(1 << 20)
+    told = ""
+    try:
+        list(csv.reader(io.StringIO(content.decode(), newline=""), strict=True))
+    except csv.Error as error:
+        told = str(error)
+    if not told or "unexpected end" in told:
+        assert (swallows(size) is None) == (not told)
 
 
 def test_a_file_that_is_missing_or_badly_packed_is_refused(tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ def test_a_damaged_store_is_refused_in_one_line(tmp_path: Path, pictures) -> Non
 
 def test_examples_without_users_are_not_taken_for_users(tmp_path: Path, pictures) -> None:
     write_examples(examples_from_arrays(*pictures), tmp_path / "a")
-    with pytest.raises(InputError, match="not divided by user; open them with load_examples"):
+    with pytest.raises(InputError, match="not divided by user; open them with open_examples"):
         open_users(tmp_path / "a")
 
 

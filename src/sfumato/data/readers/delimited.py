@@ -32,6 +32,8 @@ _BYTES = 1 << 23  # of the file, read in one go; no row is longer
 _FIRST_LINE = 1 << 16  # bytes that show the delimiter
 _LOOKED_AT = 100  # first rows, of which one can show that another mark divides the columns
 _DECIMAL = ", with decimal=',' where numbers have a comma"
+_ENDS = [*b"\r\n"]  # of lines
+_MARK, _QUOTE = b"\xef\xbb\xbf", ord('"')
 _ROW = re.compile(r"Row #(\d+): ")  # in Arrow's errors, the header's is 1
 _RAGGED = re.compile(r"Expected (\d+) columns, got (\d+)")
 
@@ -39,6 +41,88 @@ _RAGGED = re.compile(r"Expected (\d+) columns, got (\d+)")
 def is_delimited(path: Path) -> bool:
     """Whether a file's name is that of a delimited text file."""
     return path.name.lower().endswith(SUFFIXES)
+
+
+class _Quotes:
+    """The bytes of a file on their way to Arrow, and whether a quoted field swallows what comes behind it.
+
+    Arrow ends a field that is never closed with the file, or with the next quote that it meets, without a word. Where
+    every second quote begins a field and the others end one, or stand for a quote in it, a few passes of NumPy show
+    it; a block with other quotes is looked at quote by quote.
+
+    Args:
+        file: bytes.
+        delimiter: one character.
+
+    Attributes:
+        closed: whether the file is, for Arrow.
+        swallows: the place of the quote that begins such a field, in bytes from the file's start; None for none.
+    """
+
+    closed = False
+
+    def __init__(self, file: IO[bytes] | gzip.GzipFile, delimiter: str) -> None:
+        self._file = file
+        self._begins, self._ends = (
+            np.isin(np.arange(256), [*marks.encode()]) for marks in ("\r\n" + delimiter, " \t\r\n" + delimiter)
+        )  # of each byte, whether a quoted field can begin behind it, or end in front of it
+        self._before, self._waiting, self._done = b"\n", b"", 0
+        self._opened, self._lines = -1, False  # where the field that is open begins, and whether lines end in it
+        self.swallows: int | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes; nothing at the end."""
+        content = self._file.read(size)
+        block = self._waiting + content
+        if not self._done and block.startswith(_MARK):
+            block, self._done = block[len(_MARK) :], len(_MARK)
+        known = len(block.rstrip(b'"')) if content else len(block)  # what follows the others shows in the next block
+        self._waiting = block[known:]
+        if known and self.swallows is None:
+            self._look(block[:known])
+        self._done += known
+        if not content and self._opened >= 0 and self.swallows is None:
+            self.swallows = self._opened
+        return content
+
+    def _look(self, block: bytes) -> None:
+        """Follow the quotes of some bytes, the last of which is none unless the file ends."""
+        text = np.frombuffer(self._before + block + b"\n", np.uint8)
+        quotes = np.flatnonzero(text == _QUOTE)
+        inside = self._opened >= 0
+        starts, stops = quotes[inside::2], quotes[1 - inside :: 2]
+        before, behind = text[starts - 1], text[stops + 1]
+        begins = self._begins[before]
+        regular = (begins | (before == _QUOTE)).all() and (self._ends[behind] | (behind == _QUOTE)).all()
+        if regular:
+            if begins.any():
+                self._opened = self._done + int(starts[begins][-1]) - 1
+            if (len(quotes) + inside) % 2 == 0:
+                self._opened = -1
+        else:
+            self._follow(text, quotes.tolist())
+        at = max(self._opened - self._done, 0)
+        held = self._opened < self._done and self._lines
+        self._lines = self._opened >= 0 and (held or b"\n" in block[at:] or b"\r" in block[at:])
+        self._before = block[-1:]
+
+    def _follow(self, text: np.ndarray, quotes: list[int]) -> None:
+        passed = -1
+        for quote in quotes:
+            if quote == passed:
+                continue
+            if self._opened < 0:
+                if self._begins[text[quote - 1]]:
+                    self._opened = self._done + quote - 1
+            elif text[quote + 1] == _QUOTE:
+                passed = quote + 1
+            else:
+                start = self._opened - self._done
+                several = (start < 0 and self._lines) or np.isin(text[max(start, 0) + 1 : quote], _ENDS).any()
+                if several and not self._ends[text[quote + 1]]:
+                    self.swallows = self._opened
+                    return
+                self._opened = -1
 
 
 class Delimited:
@@ -130,17 +214,16 @@ class Delimited:
         if not self.first:
             return
         start, parsed = 0, enumerate(self._parsed(skip_blanks=True))
-        with self._reading([*map(str, columns)]) as reader:
-            for batch in reader:
-                if self._quoted:
-                    self._refuse_late_quotes(batch, start, parsed)
-                start += len(batch)
-                if not as_written:
-                    batch = pa.RecordBatch.from_arrays([*map(filled, batch.columns)], batch.schema.names)
-                if header:
-                    batch, header = batch.slice(1), False
-                for place in range(0, len(batch), rows):
-                    yield batch.slice(place, rows)
+        for batch in self._read([*map(str, columns)]):
+            if self._quoted:
+                self._refuse_late_quotes(batch, start, parsed)
+            start += len(batch)
+            if not as_written:
+                batch = pa.RecordBatch.from_arrays([*map(filled, batch.columns)], batch.schema.names)
+            if header:
+                batch, header = batch.slice(1), False
+            for place in range(0, len(batch), rows):
+                yield batch.slice(place, rows)
 
     def line(self, row: int) -> int:
         """The line of the file that a row ends on, from 1; the file is read anew, as far as there."""
@@ -176,14 +259,14 @@ class Delimited:
             line = file.readline(_FIRST_LINE)
         return "\t" if b"\t" in line and b"," not in line else ","
 
-    @contextmanager
-    def _reading(self, columns: list[str]) -> Iterator[Any]:
-        """Arrow's reader of some columns, by their places."""
+    def _read(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        """Some columns as Arrow reads them, by their places."""
         import pyarrow.csv  # late: other formats need none of it
 
         with self._errors(), self._open() as file:
-            yield pyarrow.csv.open_csv(
-                file,
+            source = _Quotes(file, self.delimiter) if self._quoted else file
+            yield from pyarrow.csv.open_csv(
+                source,  # pyright: ignore[reportArgumentType]
                 pyarrow.csv.ReadOptions(
                     use_threads=False, column_names=[*map(str, range(len(self.first)))], block_size=_BYTES
                 ),
@@ -196,6 +279,28 @@ class Delimited:
                     column_types=dict.fromkeys(columns, pa.large_string()), include_columns=columns
                 ),
             )
+            if isinstance(source, _Quotes):
+                self._refuse_open(source)
+
+    def _quotes(self) -> _Quotes:
+        """The quotes of all of the file."""
+        with self._open() as file:
+            found = _Quotes(file, self.delimiter)
+            while found.read(_BYTES):
+                pass
+        return found
+
+    def _refuse_open(self, quotes: _Quotes) -> None:
+        """Refuse a quoted field that swallows what comes behind it."""
+        if quotes.swallows is not None:
+            left, lines = quotes.swallows, 1
+            with self._open() as file:
+                while left and (block := file.read(min(left, _BYTES))):
+                    left, lines = left - len(block), lines + (block.count(b"\n") or block.count(b"\r"))
+            raise InputError(
+                f"{self.title} line {lines} opens a quote that nothing closes in its field; close it, or write two "
+                "quotes for one in a text"
+            )
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -206,6 +311,8 @@ class Delimited:
             raise InputError(f"there is no file {self.title}") from None
         except (OSError, EOFError, zlib.error, csv.Error, pa.ArrowException) as error:
             said = " ".join(str(error).split())
+            if self._quoted and isinstance(error, csv.Error | pa.ArrowException) and "UTF8" not in said:
+                self._refuse_open(self._quotes())
             row = _ROW.search(said)
             at = f" line {self.line(int(row[1]) - 1)}" if row else ""
             if row and (ragged := _RAGGED.match(said, row.end())):

@@ -141,7 +141,7 @@ def open_store(path: Path | str, verify: bool = False) -> UserDataset:
     """
     store = Opened(Path(path))
     if store.facts["users"] is None:
-        raise InputError(f"the examples in {path} are not divided by user; open them with load_examples or dpsgd")
+        raise InputError(f"the examples in {path} are not divided by user; open them with open_examples or dpsgd")
     names, offsets = store.users()
     refuse_undecodable(names)
     if verify:
