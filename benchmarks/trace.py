@@ -1,7 +1,8 @@
 """How many files and functions of the library one command or one fit runs through.
 
 Each is called once to warm up, then once under a profiler: what is counted is every Python function below
-`src/sfumato` that starts between the call and its return, in this process.
+`src/sfumato` that starts between the call and its return, in this process. Each `labeldp randomize` has a table of its
+own, as the labels of one table are released once.
 
     python benchmarks/trace.py
     python benchmarks/trace.py --files "DPSGD.fit"      # which files, and how many functions of each
@@ -75,12 +76,17 @@ def cases(folder: Path) -> dict[str, Callable[[], Any]]:
     """What is traced, by its name; each call writes into a folder of its own."""
     people = users()
     np.savez(folder / "people.npz", inputs=people.inputs, labels=people.labels, users=np.repeat(np.arange(USERS), 8))
-    rows = "".join(f"{i % 5},{click}\n" for i, click in enumerate(np.random.default_rng(0).integers(0, 2, 500)))
-    (folder / "clicks.csv").write_text(f"advert,click\n{rows}")
     count = iter(range(1000))
 
     def out() -> Path:
         return folder / f"run{next(count)}"
+
+    def clicks() -> Path:
+        table = out() / "clicks.csv"
+        table.parent.mkdir()
+        labels = np.random.default_rng(0).integers(0, 2, 500)
+        table.write_text("advert,click\n" + "".join(f"{i % 5},{click}\n" for i, click in enumerate(labels)))
+        return table
 
     def embedding() -> nn.Module:
         torch.manual_seed(0)
@@ -94,12 +100,11 @@ def cases(folder: Path) -> dict[str, Callable[[], Any]]:
     fedemb = FedEmb(rounds=1, cohort=2, noise=1.0, seed=1)
     dpsgd = DPSGD(steps=2, cohort=8, noise=1.0, seed=1)
     train = ("--rounds", 1, "--cohort", 2, "--noise", 1, "--seed", 1, "--model", "lenet")
-    randomize = ("labeldp", "randomize", folder / "clicks.csv", "--label", "click", "--epsilon", 1, "--classes", 0, 1)
-    randomize += ("--total-epsilon", 10)
+    randomize = ("--label", "click", "--epsilon", 1, "--classes", 0, 1)
     return {
         "fedemb, the command": lambda: command("fedemb", "--data", folder / "people.npz", *train, "--out", out()),
         "FedEmb.fit": lambda: fedemb.fit(embedding(), people, out=out()),
-        "labeldp randomize": lambda: command(*randomize, "--out", f"{out()}.csv"),
+        "labeldp randomize": lambda: command("labeldp", "randomize", clicks(), *randomize, "--out", f"{out()}.csv"),
         "DPSGD.fit": lambda: dpsgd.fit(nn.Linear(4, 2), examples(), out=out()),
     }
 

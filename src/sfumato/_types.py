@@ -98,6 +98,11 @@ class Algorithm:
     command: str | None = None
     reader: str | None = None
 
+    @property
+    def words(self) -> str:
+        """Of the command."""
+        return self.command or self.name
+
     def load(self) -> Any:
         """The plan's class."""
         return self._found(self.plan)

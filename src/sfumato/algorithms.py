@@ -41,5 +41,4 @@ does not apply to them."""
 
 def command_of(plan: str) -> str:
     """The words of a plan's command; the name itself where no plan is called so."""
-    algorithm = ALGORITHMS.get(plan)
-    return plan if algorithm is None or algorithm.command is None else algorithm.command
+    return ALGORITHMS[plan].words if plan in ALGORITHMS else plan

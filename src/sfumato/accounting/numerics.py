@@ -22,6 +22,18 @@ EPS = math.ulp(1.0)
 """Distance of one to the next double."""
 
 
+LEAST_RATE = 1e-100
+"""Smaller sampling rates are rounded up to it, which costs more, so that squares of losses fit into a double."""
+
+NEXT_TO_ONE = 1 - 1e-9
+"""Larger sampling rates are rounded up to one, which costs more: what is left of 1 - q has too few digits."""
+
+
+def grid_rate(rate: float) -> float:
+    """The rate, or a larger one that a grid can hold: a pair with a larger rate dominates one with a smaller one."""
+    return 1.0 if rate > NEXT_TO_ONE else max(rate, LEAST_RATE)
+
+
 def dot(one: np.ndarray, other: np.ndarray) -> float:
     """The sum of products of two vectors of equal length, added in pairs, so that round-off grows with log n only.
 

@@ -56,6 +56,8 @@ import numpy as np
 from sfumato._lazy import scipy
 from sfumato.accounting.numerics import (
     EPS,
+    LEAST_RATE,
+    grid_rate,
     inverse_square,
     log_bregman,
     log_expm1,
@@ -67,14 +69,6 @@ from sfumato.accounting.numerics import (
 from sfumato.accounting.pair import Pair
 
 Direction = Literal["remove", "add", "replace", "exchange"]
-LEAST_RATE = 1e-100
-"""Smaller sampling rates are rounded up to it, which costs more, so that squares of losses fit into a double."""
-
-
-NEXT_TO_ONE = 1 - 1e-9
-"""Larger sampling rates are rounded up to one, which costs more: what is left of 1 - q has too few digits."""
-
-
 PAIR_REACH = 13.0
 """Standard deviations that a grid covers: a normal variable is beyond them with probability 6e-39."""
 
@@ -187,11 +181,6 @@ class SampledGaussian:
         with np.errstate(over="ignore"):
             ratio = (1 - self.rate) * np.sinh(np.clip(loss, -1200, 1200) / 2) * np.exp(-log_c)
         return (loss / 2 + np.arcsinh(ratio)) / self.shift
-
-
-def grid_rate(rate: float) -> float:
-    """The rate, or a larger one that a grid can hold: a pair with a larger rate dominates one with a smaller one."""
-    return 1.0 if rate > NEXT_TO_ONE else max(rate, LEAST_RATE)
 
 
 def normal_masses(edges: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

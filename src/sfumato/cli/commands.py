@@ -74,7 +74,7 @@ class Command:
 
 COMMANDS = {
     **{
-        each.command or name: Command(
+        each.words: Command(
             module=_PLACES.get(each.records, "training"),
             function="train",
             options="options_of" if each.records in _PLACES else "run_options.options_of",

@@ -11,7 +11,7 @@ import tyro
 
 from sfumato import runs
 from sfumato._check import InputError
-from sfumato.algorithms import ALGORITHMS, command_of
+from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import STOPPED, Answer, bar, notify, one_stage_bar
 from sfumato.cli.models import ClassifierOptions, about_classifier, build_classifier, check_device, public_features
 from sfumato.cli.parse import CommonOptions
@@ -207,7 +207,7 @@ def train(options: Any) -> Answer:
     from sfumato.data.domain import refuse_found
 
     run: LabelRun = options.run
-    command = command_of(options.plan.name)
+    command = ALGORITHMS[options.plan.name].words
     check_device(run.device)
     use_threads(run.threads)
     out = free_folder(command.replace(" ", "-"), run)

@@ -264,7 +264,7 @@ def training_options(name: str, argv: Sequence[str]) -> Any:
     Raises:
         InputError: an unknown option, a wrong type, or a folder or file to read settings from that is of no use.
     """
-    command = command_of(name)
+    command = ALGORITHMS[name].words
     options, about = COMMANDS[command].kind(), COMMANDS[command].about()
     answer_help(options, argv, command=command, about=about)
     kind = ALGORITHMS[name].load()

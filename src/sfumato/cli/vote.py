@@ -14,7 +14,7 @@ import numpy as np
 from sfumato import runs
 from sfumato._check import InputError
 from sfumato._lazy import torch
-from sfumato.algorithms import ALGORITHMS, command_of
+from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import STOPPED, Answer, Table, bar, leads, notify, one_stage_bar, print_line
 from sfumato.cli.models import ClassifierOptions, build_classifier, check_device, public_features
 from sfumato.cli.parse import CommonOptions
@@ -337,7 +337,7 @@ def options_of(name: str) -> Any:
 
 def train(options: Any) -> Answer:
     """Run the command of a plan of the registry."""
-    command = command_of(options.plan.name)
+    command = ALGORITHMS[options.plan.name].words
     run: VoteRun = options.run
     check_device(run.device)
     if run.threads is not None:

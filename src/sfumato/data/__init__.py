@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from sfumato.data.ehr.write import write_ehr_events, write_ehr_tables
     from sfumato.data.examples import ExampleDataset, examples_from_arrays, examples_from_users
     from sfumato.data.files import MissingPart
+    from sfumato.data.inputs import to_tensor
     from sfumato.data.open import (
         ExampleOptions,
         PictureOptions,
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from sfumato.data.store.opened import write_examples
     from sfumato.data.text import Encoding, Tokenizer
     from sfumato.data.text_users import UncountedTexts, uncounted_texts
-    from sfumato.data.transforms import to_tensor
     from sfumato.data.users import UserDataset, from_arrays
 
 __all__ = [

@@ -297,7 +297,7 @@ def _chosen(
 ) -> tuple[Any, Reader]:
     """The source, as a path where it is one, and what reads it; raises InputError for an option that is not read."""
     place = Path(source) if isinstance(source, str | Path) else source
-    reader = next((each for each in readers if each.recognises(place, given)), None)
+    reader = next((each for each in readers if _reads(each, place, given)), None)
     title = source if isinstance(source, str | Path) else "the table"
     if reader is None:
         if isinstance(place, Path) and not place.exists():
@@ -314,6 +314,13 @@ def _chosen(
     return place, reader
 
 
+def _reads(reader: Reader, source: Any, given: Mapping[str, Any]) -> bool:
+    """Whether a source is of a reader's format."""
+    endings = reader.endings
+    named = endings is None or not isinstance(source, Path) or source.name.lower().endswith(endings)
+    return (named or not source.is_file()) and reader.recognises(source, given)
+
+
 def _shown(value: Any) -> str:
     shown = repr(str(value) if isinstance(value, Path) else value)
     return shown if len(shown) <= _MOST_SHOWN else f"{shown[:_MOST_SHOWN]}…"
@@ -322,7 +329,7 @@ def _shown(value: Any) -> str:
 def _refuse_unnamed(place: Path, readers: Sequence[Reader], given: Mapping[str, Any]) -> None:
     """Refuse a table of examples of which nothing says what its columns are."""
     named = {**given, "input": ""}
-    if any(each.name == "a table" and each.recognises(place, named) for each in readers):
+    if any(each.name == "a table" and _reads(each, place, named) for each in readers):
         raise InputError(
             f"{place} is a table: name its columns (--input COLUMN --label COLUMN), or give a schema (--schema FILE) "
             "that says what is public about each of them (numeric with low and high, category with buckets or values, "
@@ -445,6 +452,8 @@ def _is_mapped(rows: Any) -> bool:
 
 def _files(place: Path, reader: Reader) -> list[Path]:
     """The files that a path stands for, but for those that rows name."""
+    if place.is_file():
+        return [place]
     if is_tars(place):
         return shards_of(place)
     if not place.is_dir():

@@ -345,6 +345,8 @@ class Reader:
     Attributes:
         name: what messages call a source of this format.
         recognises: whether a source (a path, or a table in memory) is of it, in view of the options that were given.
+        endings: how the names of its files end, in small letters; a file that is named otherwise is not asked about.
+            Folders are; None where any name will do.
         read: opens one, as `Records` or, where the format holds arrays, as a data set; `store` and `progress` are among
             the options.
         options: names of the options that are read; any other one that is given is refused.
@@ -355,6 +357,7 @@ class Reader:
     name: str
     recognises: Callable[[Any, Mapping[str, Any]], bool]
     read: Callable[[Any, Mapping[str, Any]], Any]
+    endings: tuple[str, ...] | None = None
     options: frozenset[str] = frozenset()
     parts: bool = False
     names_files: bool = False

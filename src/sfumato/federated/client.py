@@ -458,6 +458,11 @@ class ClientData:
         return to_tensor(self.inputs[rows]), torch.from_numpy(self.labels[rows])
 
 
+def rows_of(data: UserDataset) -> Iterator[tuple[Tensor]]:
+    """All inputs as a model gets them, one user after the other."""
+    return ((to_tensor(data.examples(user)[0]),) for user in range(len(data)))
+
+
 def gather(data: UserDataset, cohort: Cohort, *, global_classes: bool) -> ClientData:
     """All examples of a cohort; labels renumbered to the classes that a client holds unless `global_classes`."""
     inputs, labels, sizes = data.examples_of(cohort.units)

@@ -20,10 +20,10 @@ from sfumato._types import Stated
 from sfumato.clipping import ClippedSum
 from sfumato.data import UserDataset, to_tensor
 from sfumato.federated.batched import BatchedTrainer
-from sfumato.federated.client import Client, ClientData, ClientTrainer, gather
+from sfumato.federated.client import Client, ClientData, ClientTrainer, gather, rows_of
 from sfumato.federated.clients import Clients, deltas_of
 from sfumato.federated.losses import OutputLoss, glorot_head
-from sfumato.federated.negatives import PublicNegatives, rows_of
+from sfumato.federated.negatives import PublicNegatives
 from sfumato.federated.slots import BatchSlots, batch_slots_for, present
 from sfumato.guard import Coupled, due, refuse_memory, try_out
 from sfumato.guard.guard import equal, histories

@@ -13,17 +13,16 @@ The derivation is in docs/explanation/virtual-clients.md.
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
-from torch import Tensor
 
 from sfumato import _check
 from sfumato._check import InputError
 from sfumato._random import RandomSource, Stream
 from sfumato._types import Assumption
-from sfumato.data import UserDataset, to_tensor
-from sfumato.federated.client import ClientData
+from sfumato.data import UserDataset
+from sfumato.federated.client import ClientData, rows_of
 from sfumato.sampling.sampler import subset
 from sfumato.training.contribution import refuse_private_rows
 
@@ -149,8 +148,3 @@ class PublicNegatives:
         users, where = np.unique(self._user[rows], return_inverse=True)
         inputs, _, sizes = self.data.examples_of(users)
         return inputs[(np.cumsum(sizes) - sizes)[where] + self._place[rows]]
-
-
-def rows_of(data: UserDataset) -> Iterator[tuple[Tensor]]:
-    """All inputs as a model gets them, one user after the other."""
-    return ((to_tensor(data.examples(user)[0]),) for user in range(len(data)))

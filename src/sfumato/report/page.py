@@ -21,7 +21,7 @@ from markupsafe import Markup
 from sfumato import __version__
 from sfumato._check import InputError
 from sfumato._files import write_atomic
-from sfumato.algorithms import ALGORITHMS, TRAINED, command_of
+from sfumato.algorithms import ALGORITHMS, TRAINED
 from sfumato.metrics.regression import FIRST, NUMBERS
 from sfumato.report import numbers, words
 from sfumato.report.charts import Series, palette, swatch
@@ -580,7 +580,9 @@ def _reproduction(run: RunRecord, name: str) -> Reproduction:
     if run.plan_name not in ALGORITHMS:
         code = ""
     elif by_command:
-        code = f"sfumato {command_of(run.plan_name)} --config {_quoted(name)}/plan.json --out {_quoted(name)}-again"
+        code = (
+            f"sfumato {ALGORITHMS[run.plan_name].words} --config {_quoted(name)}/plan.json --out {_quoted(name)}-again"
+        )
     else:
         code = _python(run, name)
     if run.seeded:

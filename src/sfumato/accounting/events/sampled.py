@@ -49,12 +49,11 @@ from sfumato.accounting.events.event import Composition, Event, Unknown, derivat
 from sfumato.accounting.events.gaussian import Gaussian, combined_shift, joint
 from sfumato.accounting.events.mixture import MixtureOfGaussians
 from sfumato.accounting.loss.renyi import renyi_from_log_excess
-from sfumato.accounting.numerics import EPS, round_up
+from sfumato.accounting.numerics import EPS, grid_rate, round_up
 from sfumato.accounting.pair import Labelled, Pair
 from sfumato.accounting.sampled_pair import (
     SampledGaussian,
     SampledPair,
-    grid_rate,
     log_excess_replace,
     log_excess_sampled_gaussian,
 )

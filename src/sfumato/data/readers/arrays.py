@@ -343,6 +343,7 @@ USERS = Reader(
     name="an npz file of arrays",
     recognises=lambda source, options: _ends(source, ".npz"),
     read=lambda source, options: array_file(source),
+    endings=(".npz",),
     options=_SIZED,
 )
 GLYPH_EXAMPLES = Reader(
@@ -361,6 +362,7 @@ UNLABELLED = Reader(
     name="a file of arrays",
     recognises=lambda source, options: "targets" in options and _ends(source, ".npz", ".npy"),
     read=lambda source, options: unlabelled_array(source),
+    endings=(".npz", ".npy"),
     options=frozenset({"targets"}),
 )
 IDX = Reader(
@@ -381,6 +383,7 @@ EXAMPLES = Reader(
     name="an npz file of arrays",
     recognises=lambda source, options: _ends(source, ".npz"),
     read=lambda source, options: npz_examples(source, options["part"], **some(options, *_DECLARED)),
+    endings=(".npz",),
     options=_DECLARED,
     parts=True,
 )

@@ -280,11 +280,13 @@ TFF = Reader(
         isinstance(source, Path) and (source.suffix == ".h5" or any(source.glob("fed_emnist*.h5")))
     ),
     read=lambda source, options: emnist_tff(source, **some(options, *_OPTIONS)),
+    endings=(".h5",),
     options=frozenset({"size", "channels", "classes", "invert"}),
 )
 LEAF = Reader(
     name="federated EMNIST (LEAF)",
     recognises=lambda source, options: _holds(source, ".json", "train/*.json", "*.json"),
     read=lambda source, options: emnist_leaf(source, **some(options, *_OPTIONS)),
+    endings=(".json",),
     options=TFF.options,
 )

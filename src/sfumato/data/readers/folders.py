@@ -195,6 +195,7 @@ USERS = Reader(
     name="a folder of pictures",
     recognises=lambda source, options: has_folders(source),
     read=lambda source, options: users_in_folders(source, **some(options, "labels")),
+    endings=(),
     options=PICTURES | {"labels", "invert"},
     names_files=True,
 )
@@ -202,6 +203,7 @@ CLASSES = Reader(
     name="a folder of pictures",
     recognises=lambda source, options: isinstance(source, Path) and source.is_dir() and not is_parquet_folder(source),
     read=lambda source, options: classes_in_folders(source, options["part"], **some(options, "label_names")),
+    endings=(),
     options=PICTURES | {"label_names"},
     parts=True,
     names_files=True,
@@ -210,6 +212,7 @@ UNLABELLED = Reader(
     name="a folder of pictures",
     recognises=lambda source, options: CLASSES.recognises(source, options) and "targets" in options,
     read=lambda source, options: loose_pictures(source),
+    endings=(),
     options=PICTURES | {"targets"},
     names_files=True,
 )

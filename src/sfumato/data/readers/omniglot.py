@@ -162,6 +162,7 @@ FOLDERS = Reader(
     name="Omniglot's folder",
     recognises=lambda source, options: is_omniglot_folder(source),
     read=lambda source, options: omniglot_folder(source, **some(options, "users")),
+    endings=(),
     options=PICTURES | {"users", "invert"},
     names_files=True,
 )
@@ -169,5 +170,6 @@ ARRAYS = Reader(
     name="Omniglot's npz",
     recognises=lambda source, options: is_omniglot_npz(source),
     read=lambda source, options: omniglot_npz(source, **some(options, "users", "invert")),
+    endings=(".npz",),
     options=frozenset({"size", "channels", "users", "invert"}),
 )

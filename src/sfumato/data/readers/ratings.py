@@ -67,7 +67,8 @@ from sfumato.data.columns import (
 from sfumato.data.domain import ITEMS
 from sfumato.data.examples import ExampleDataset, examples_from_users
 from sfumato.data.mapped import Strings
-from sfumato.data.readers.movielens import Place, columns_of, has_columns, is_movielens, parts_of, place_of
+from sfumato.data.readers.delimited import SUFFIXES
+from sfumato.data.readers.movielens import MOVIELENS, Place, columns_of, has_columns, is_movielens, parts_of, place_of
 from sfumato.data.records import Reader, Records, is_date, is_number, is_text, remedy_of, some
 from sfumato.data.safeguards import Where, name_notes
 from sfumato.data.users import UserDataset
@@ -565,6 +566,10 @@ def _of_classes(data: ExampleDataset, classes: Sequence[object]) -> ExampleDatas
 _OPTIONS = ("user", "item", "value", "time", "items", "duplicates", "on_unknown")
 
 
+_ENDINGS = (*MOVIELENS, ".zip", *SUFFIXES)
+"""Of files that may be a release of MovieLens, or laid out as one."""
+
+
 def _is_rated(source: Any, options: Mapping[str, Any]) -> bool:
     if {"item", "value"} & options.keys():
         return True
@@ -573,7 +578,9 @@ def _is_rated(source: Any, options: Mapping[str, Any]) -> bool:
     if isinstance(source, list | tuple):
         files = [Path(each) for each in source if isinstance(each, str | Path)]
         return len(files) == len(source) and not any(file.suffix in (".json", ".h5") for file in files)
-    return isinstance(source, Path) and is_movielens(source)
+    if not isinstance(source, Path) or (source.is_file() and not source.name.lower().endswith(_ENDINGS)):
+        return False
+    return is_movielens(source)
 
 
 def _read_ratings(source: Any, options: Mapping[str, Any]) -> UserDataset:

@@ -27,8 +27,8 @@ from urllib.parse import unquote
 import pyarrow as pa
 
 from sfumato._check import InputError
-from sfumato.data.readers.delimited import Delimited, is_delimited
-from sfumato.data.readers.tars import is_tars, open_tars
+from sfumato.data.readers.delimited import SUFFIXES, Delimited, is_delimited
+from sfumato.data.readers.tars import PACKED, SUFFIX, is_tars, open_tars
 from sfumato.data.records import COLUMNS, PICTURES, Reader, Records, position
 from sfumato.data.safeguards import key_twice, refuse_same_files
 
@@ -382,16 +382,19 @@ def _has_columns(source: Any, options: Mapping[str, Any]) -> bool:
     return named and any(next(source.rglob(f"*{ending}"), None) is not None for ending in PARQUET)
 
 
+_ENDINGS = (*PARQUET, *LINES, *SUFFIXES, SUFFIX, *PACKED)
 USERS = Reader(
     name="a table",
     recognises=lambda source, options: is_table_source(source) or _has_columns(source, options),
     read=lambda source, options: open_source(source),
+    endings=_ENDINGS,
     options=COLUMNS | PICTURES,
 )
 EXAMPLES = Reader(
     name="a table",
     recognises=_is_named,
     read=lambda source, options: open_source(source),
+    endings=_ENDINGS,
     options=(COLUMNS - {"user"})
     | PICTURES
     | {"classes", "num_classes", "vocabulary_sizes", "vocabulary", "length", "named", "targets"},
