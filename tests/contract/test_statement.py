@@ -3,6 +3,7 @@
 import json
 import math
 import re
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -10,18 +11,21 @@ import torch
 from safetensors import safe_open
 
 from contract.battery import PUBLISHED, published
-from contract.pipelines import PIPELINES
+from contract.pipelines import PIPELINES, patients
 from contract.specimen import network
-from contract.specimens import NAMES, PRIVATE, SPECIMENS, fit
+from contract.specimens import CORRELATED, NAMES, PRIVATE, SPECIMENS, fit
+from sfumato import accounting as acc
 from sfumato._parts import flat, to_json
 from sfumato._types import Unit
 from sfumato.accounting import Laplace, NonPrivate
 from sfumato.algorithms import ALGORITHMS, TRAINED, command_of
 from sfumato.cli.main import main
 from sfumato.runs import Facts
-from sfumato.statement import make_statement
+from sfumato.statement import Statement, make_statement
 from sfumato.statement.facts import prepared_alone
 from sfumato.statement.sentences import render
+from sfumato.synthesis import EHRSafe
+from sfumato.voting import AEDPFL, KNNDPFL
 
 # The statement says all that it must, and nothing else leaves.
 
@@ -154,6 +158,59 @@ def test_a_statement_of_any_unit_has_that_condition_and_none_without_noise(unit)
     statement, silent = (make_statement(event, facts, noise_source="os") for event in events)
     assert statement.assumptions.count(render(prepared_alone(unit))) == 1
     assert render(prepared_alone(unit)) not in silent.assumptions
+
+
+# Amplification by sampling needs a draw that no one knows; the statement says so where it counts on it, and only there.
+
+SECRET = {"poisson": True, "fixed_size": True, "cyclic_poisson": True, "shuffled": False, "min_separation": False}
+
+
+def _secret(statement: Statement) -> int:
+    return [sentence.id for sentence in statement.sentences].count("draw_secret")
+
+
+@pytest.mark.parametrize("name", [*PRIVATE, *CORRELATED])
+def test_a_secret_draw_is_a_condition_where_the_sampler_amplifies(name, folder_of):
+    folder = folder_of(name)
+    cohort = json.loads((folder / "plan.json").read_text())["cohort"]["kind"]
+    drawn = name != "dpsgd+cyclic"  # a specimen so small that all units of a part take part in its rounds
+    assert _secret(Statement.load(folder / "statement.json")) == (SECRET[cohort] and drawn)
+
+
+_MIXED = acc.MixtureOfGaussians(noise_std=1.0, sensitivities=(0.0, 1.0), probabilities=(0.9, 0.1))
+_NOISE = acc.Gaussian(1.0)
+
+
+@pytest.mark.parametrize(
+    ("event", "secret"),
+    [
+        (_NOISE.poisson(0.1) * 3, True),
+        (_NOISE + acc.Laplace(9.0).poisson(0.1), True),
+        (_NOISE.without_replacement(2, 20), True),
+        (_NOISE.truncated_poisson(0.1, 4, 20), True),
+        (acc.cyclic_poisson(noise_multiplier=1.0, steps=6, parts=2, sampling_rate=0.1), True),
+        (acc.PrivateSelection(_NOISE.poisson(0.1), 0.5), True),
+        (_MIXED, True),
+        (_NOISE.poisson(1.0) * 3, False),
+        (_NOISE.min_separation(3, 1), False),
+        (_NOISE + acc.Laplace(9.0), False),
+        (acc.PrivateSelection(acc.Laplace(9.0), 0.5), False),
+        (AEDPFL(queries=3, noise_std=1.5).event(), False),
+        (KNNDPFL(queries=3, noise_std=1.5, neighbours=3).event(), False),
+        (acc.PureDP(1.0), False),
+        (NonPrivate() + _NOISE.poisson(0.1), False),
+    ],
+)
+def test_a_secret_draw_is_a_condition_of_what_sampling_amplifies_and_of_nothing_else(event, secret):
+    facts = Facts(unit="user", adjacency="add_remove", population=20, delta=1e-3, sampling="all", mechanism="a count")
+    assert _secret(make_statement(event, facts, noise_source="os")) == secret
+
+
+def test_a_secret_draw_is_a_condition_of_private_health_records():
+    ehr = EHRSafe(epsilon=8.0, delta=1e-3, cells=8, max_visits=6, horizon=1500.0, batch_size=8, gan_batch_size=8)
+    assert _secret(ehr.try_out(patients(40))) == 1
+    silent = replace(ehr, epsilon=None, delta=None, horizon=None)
+    assert _secret(silent.try_out(patients(40))) == 0
 
 
 # Every algorithm has a command, whose options are its plan's fields and whose promise is what the run then states.

@@ -32,6 +32,7 @@ from sfumato.report.page import render, result
 from sfumato.report.run_record import RunRecord, read_run
 from sfumato.statement import Statement
 from sfumato.statement.statement import QUESTIONS, brief
+from sfumato.statement.verdict import scale_in_words
 from slow import slow_but
 
 # Properties of the page: complete, honest, self-contained, and the same for the same run.
@@ -473,8 +474,8 @@ def test_page_terminal_and_statement_say_the_same_of_one_run(make_run):
         assert said in page
         assert said in " ".join(brief(run.statement, run.ledger.event))
         assert said in replace(run.statement, tpr_at_1_percent_fpr=verdict.tpr).text()
-    for word in ("strong", "moderate", "weak", "hardly any"):
-        assert word in words.SCALE
+    assert scale_in_words() in page
+    assert scale_in_words() in " ".join(run.statement.text().split())
     assert "reasonable" not in page
 
 

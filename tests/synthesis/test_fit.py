@@ -157,7 +157,7 @@ def test_a_run_without_a_guarantee_tells_the_attacks_beside_their_ideals(tmp_pat
     draw(run, made, count=1000)
     note_evaluation(run, FOUND, folder=made)
     told = answers(run)
-    assert "1,040 patients were drawn from the model in 2 draws. Nothing covers them" in told["released"]
+    assert "1,040 patients were drawn from the model in 2 draws. They are not covered" in told["released"]
     assert "membership inference, accuracy: 0.732 (0.61 to 0.81), ideal 0.5 (above the ideal)." in told["evaluation"]
     assert "40 of them, as they were drawn, were attacked with 30 real patients" in told["evaluation"]
     assert_bound(run, before)

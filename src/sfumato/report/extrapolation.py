@@ -113,9 +113,9 @@ def extrapolate(
         for factor in multipliers:
             if factor * base > population:
                 raise InputError(
-                    f"a round of {factor:g} x {clients_per_round} clients x {users_per_client} users "
-                    f"needs {factor * base:g} users, but the population is {population}; lower the multiplier or leave "
-                    "that population out"
+                    f"a round of {factor:g} x {clients_per_round} clients x {users_per_client} users needs "
+                    f"{factor * base:g} users, the population is {population}; lower the multiplier or leave that "
+                    "population out"
                 )
 
     def row(population: int, factor: float) -> ExtrapolationRow:

@@ -51,6 +51,7 @@ from sfumato.report.run_record import (
 from sfumato.runs.checkpoint import KEY
 from sfumato.statement.blocks import Block
 from sfumato.statement.statement import brief
+from sfumato.statement.verdict import scale_in_words
 from sfumato.synthesis.history import without_figures
 
 _FEW_PAIRS = 10  # a recall that rests on fewer impostor pairs jumps with each of them
@@ -214,7 +215,7 @@ def _shown(blocks: Iterable[Block]) -> list[Block]:
 def _sections(name: str, run: RunRecord, at: str, below: int, *, private: bool, measured: bool) -> list[Section]:
     """What the page shows of a run; `below` is the level of headings within a section."""
     alone = [Named("this run", run, 0)]
-    statement = run.statement
+    statement, blocks = run.statement, run.statement.blocks(run.ledger.event)
     return [
         Section(
             "promise",
@@ -235,7 +236,7 @@ def _sections(name: str, run: RunRecord, at: str, below: int, *, private: bool, 
             "statement",
             "The statement",
             "The statement",
-            _part("statement", below=below, blocks=_shown(statement.blocks(run.ledger.event)[:-1])),
+            _part("statement", below=below, blocks=_shown(blocks[:-1])),
         ),
         Section("reached", "What it reached", "What it reached", _reached(run, at, below, private, measured)),
         Section(
@@ -257,7 +258,12 @@ def _sections(name: str, run: RunRecord, at: str, below: int, *, private: bool, 
             "conventions",
             "Other conventions",
             "The same run under other conventions",
-            _part("conventions", paper=words.papers_convention(statement), rows=statement.conventions())
+            _part(
+                "conventions",
+                paper=words.papers_convention(statement),
+                lines=blocks[-1].lines,
+                rows=statement.conventions(),
+            )
             if run.guaranteed and statement.alternatives
             else None,
             "second",
@@ -674,7 +680,7 @@ def _environment() -> Environment:
     environment.globals |= {
         "style": Markup(f"{style}{palette()}"),
         "version": __version__,
-        "scale": words.SCALE,
+        "scale": scale_in_words(),
         "count": numbers.count,
         "up": numbers.up,
     }

@@ -16,7 +16,6 @@ from sfumato.report.run_record import RunRecord
 from sfumato.statement import Statement
 from sfumato.statement.statement import NOT_STATED, QUESTIONS
 from sfumato.statement.verdict import FPR, is_too_large, percent, published
-from sfumato.statement.verdict import SCALE as _SCALE
 
 _UNITS = {
     "example": ("one example", "A person with many examples has a weaker promise."),
@@ -37,12 +36,6 @@ _TOOK_PART = {
 }
 _WHICH = "which of two values a label has"
 _FPRS = (0.001, FPR, 0.1)
-SCALE = (
-    "The words for the protection follow from what a test finds that suspects 1 % of the outsiders: "
-    + ", ".join(f"{word} up to {percent(most)}" if most < 1 else f"{word} above" for most, word in _SCALE)
-    + "."
-)
-"""The scale of the verdict in a sentence."""
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 _WIDTH = 100
+_NUMERIC = "0123456789∞–"
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,8 @@ def _plain(block: Block, width: int) -> list[str]:
         return [*lines, *columns]
     header, *rows = block.table
     for row in rows:
-        lines += wrapped(f"{row[0]}: {', '.join(map(' '.join, zip(header[1:], row[1:])))}", "  - ", "    ")
+        cells = (f"{name} {cell}" if cell[0] in _NUMERIC else cell for name, cell in zip(header[1:], row[1:]))
+        lines += wrapped(f"{row[0]}: {', '.join(cells)}", "  - ", "    ")
     return lines
 
 

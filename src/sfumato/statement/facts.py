@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from sfumato._types import Adjacency, Assumption, Unit
-from sfumato.accounting import Event, NonPrivate, guarantee, terms
+from sfumato.accounting import Event, MixtureOfGaussians, NonPrivate, PrivateSelection, guarantee, terms
 from sfumato.statement.sentences import render
 from sfumato.statement.statement import Statement
 from sfumato.statement.verdict import FPR
@@ -111,7 +111,7 @@ def make_statement(
         sampling=facts.sampling,
         mechanism=facts.mechanism,
         noise_source=render(Assumption("randomness_os" if noise_source == "os" else "randomness_seeded")),
-        assumptions=tuple(map(render, _assumptions(facts, noise_source) if private else _NO_GUARANTEE)),
+        assumptions=tuple(map(render, _assumptions(event, facts, noise_source) if private else _NO_GUARANTEE)),
         population=facts.population,
         alternatives=(*_alternatives(event, facts), *map(dict, facts.released)) if private else (),
         disclosure=_disclosure(facts, noise_source, key_on_disk=key_on_disk) if private else _NOT_COVERED,
@@ -127,7 +127,7 @@ _NOT_COVERED: dict[str, str] = {
 }
 
 
-def _assumptions(facts: Facts, noise_source: str) -> tuple[Assumption | str, ...]:
+def _assumptions(event: Event, facts: Facts, noise_source: str) -> tuple[Assumption | str, ...]:
     units = _word(facts.unit, several=True)
     return (
         Assumption("public_settings", {"units": units, "population": facts.population}),
@@ -136,8 +136,19 @@ def _assumptions(facts: Facts, noise_source: str) -> tuple[Assumption | str, ...
         facts.covered,
         Assumption("one_run"),
         facts.rounding,
+        *([Assumption("draw_secret", {"units": units})] if _amplified(event) else []),
         *([Assumption("seeded_run")] if noise_source == "seeded" else []),
         *facts.assumptions,
+    )
+
+
+def _amplified(event: Event) -> bool:
+    """Whether the cost is as low as it is because no one knows who was drawn."""
+    return any(
+        part.sampled
+        or isinstance(part, MixtureOfGaussians)
+        or (isinstance(part, PrivateSelection) and _amplified(part.event))
+        for part, _ in terms(event)
     )
 
 

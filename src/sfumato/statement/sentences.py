@@ -20,7 +20,7 @@ from typing import Any, Literal
 from sfumato._check import InputError
 from sfumato._types import Assumption
 
-BlockName = Literal["guarantee", "mechanism", "assumptions", "not_covered", "answers"]
+BlockName = Literal["guarantee", "mechanism", "assumptions", "not_covered", "other_accounting", "answers"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,11 @@ _ALL = (
         "label_test_all",
         "guarantee",
         "At {fpr} false positives, a test for one label may find all examples that have it.",
+    ),
+    Sentence(
+        "verdict_scale",
+        "guarantee",
+        "The verdict goes by the share found at {fpr} false positives (guessing finds {fpr}): {scale}.",
     ),
     Sentence("if_random", "guarantee", "The next sentence would hold with randomness from the operating system."),
     Sentence(
@@ -137,6 +142,13 @@ _ALL = (
         "Whole random numbers decide the reports. No rounding makes any report cost more than stated.",
         usual="reports that are decided by whole random numbers",
     ),
+    Sentence(
+        "draw_secret",
+        "assumptions",
+        "A random draw decides which {units} take part at which step. This draw must stay secret, as the records must. "
+        "Against anyone who knows it, the guarantee is weaker than stated.",
+        usual="a secret draw of who takes part at which step",
+    ),
     # what a run leaves out
     Sentence(
         "one_example",
@@ -164,30 +176,33 @@ _ALL = (
     Sentence(
         "covers_model",
         "not_covered",
-        "The model after every round, the ledger and the plan are covered. Metrics, evaluations on private data and "
-        "checkpoints are not.",
+        "The model after every round, the plan and the ledger (the cost of each release) are covered. Metrics, "
+        "evaluations on private data and checkpoints are not.",
     ),
     Sentence(
         "covers_votes",
         "not_covered",
-        "The answers, which queries were asked, the student, the ledger and the plan are covered. The agents' models "
-        "and ballots, what is measured on private data, and checkpoints are not.",
+        "The answers, which queries were asked, the student, the plan and the ledger (the cost of each release) are "
+        "covered. The agents' models and ballots, what is measured on private data, and checkpoints are not.",
     ),
     Sentence(
         "covers_labels",
         "not_covered",
-        "The randomised labels, the ledger and the plan are covered. Metrics and checkpoints are not.",
+        "The randomised labels, the plan and the ledger (the cost of each release) are covered. Metrics and "
+        "checkpoints are not.",
     ),
     Sentence(
         "covers_labels_and_model",
         "not_covered",
-        "The model, the randomised labels, the ledger and the plan are covered. Metrics and checkpoints are not.",
+        "The model, the randomised labels, the plan and the ledger (the cost of each release) are covered. Metrics and "
+        "checkpoints are not.",
     ),
     Sentence(
         "covers_synthesizer",
         "not_covered",
         "The synthesizer, all records that it generates, the tables, the autoencoder and the critic after every round, "
-        "the ledger and the plan are covered. Metrics, evaluations on private data and checkpoints are not.",
+        "the plan and the ledger (the cost of each release) are covered. Metrics, evaluations on private data and "
+        "checkpoints are not.",
     ),
     Sentence(
         "operator",
@@ -210,6 +225,13 @@ _ALL = (
         "not_covered",
         "Nothing is covered: neither the model, nor anything else that was computed from the records.",
     ),
+    # the table of other accounting
+    Sentence(
+        "first_row",
+        "other_accounting",
+        "Only the first row is the guarantee. Do not quote the others as the guarantee: they count the same run by "
+        "another method or for another unit.",
+    ),
     # training
     Sentence(
         "began_public",
@@ -217,7 +239,7 @@ _ALL = (
         "The training may begin with given starting weights and buffers, and with inputs that norm layers were "
         "given as public. All that it began with is public or has a statement of its own. This statement does not "
         "count what this start reveals of the records.",
-        usual="a public start of the training",
+        usual="a start of the training that is public or has a statement of its own",
     ),
     Sentence(
         "training_part",
@@ -290,8 +312,9 @@ _ALL = (
     Sentence(
         "participation_public",
         "assumptions",
-        "Who takes part in which round follows from the plan alone and not from any record. Participation is not "
-        "hidden. The statement covers what one {unit} contributes, in as many rounds as the limits allow.",
+        "Who takes part in which round follows from the plan and from random numbers of the run, never from what the "
+        "records hold. Participation is not hidden. The statement covers what one {unit} contributes, in as many "
+        "rounds as the limits allow.",
     ),
     Sentence(
         "stopped_all_counted",

@@ -55,7 +55,16 @@ from sfumato._types import Assumption
 from sfumato.accounting.events import Event
 from sfumato.statement.blocks import Block, markdown, plain
 from sfumato.statement.sentences import RenderedSentence, render
-from sfumato.statement.verdict import FPR, Verdict, judge, large_delta, membership, rounded_down, rounded_up
+from sfumato.statement.verdict import (
+    FPR,
+    Verdict,
+    judge,
+    large_delta,
+    membership,
+    rounded_down,
+    rounded_up,
+    scale_in_words,
+)
 
 NOT_STATED = "not stated by the author of this run"
 """The answer to a question without an answer."""
@@ -359,7 +368,7 @@ class Statement:
             Block("Mechanism", facts=mechanism),
             self._conditions(),
             Block("Not covered", bullets=self._left_out()),
-            Block("Other accounting", table=self.conventions() if self.alternatives else ()),
+            self._other_accounting(),
         )
 
     def _guarantee(self, verdict: Verdict) -> Block:
@@ -372,6 +381,7 @@ class Statement:
             facts += [("Epsilon", f"{_upper(self.epsilon, 4)}{least}"), ("Delta", _upper(self.delta, 3))]
             lines += [render(Assumption("if_random"))] if self.seeded and not verdict.contradicted else []
             lines.append(membership(self.unit, FPR, verdict.tpr))
+            lines += [] if verdict.void else [scale_in_words()]
         facts.append(("Neighbours", f"data sets that differ in whether this unit {_ADJACENCIES[self.adjacency]}"))
         warnings = [said for said in self._of("guarantee") if not (self.seeded and render(said).id == "seeded_run")]
         return Block("Guarantee", tuple(facts), (*lines, *warnings))
@@ -394,6 +404,10 @@ class Statement:
             return ()
         two = Assumption("two_units", {"epsilon": _upper(2 * self.epsilon, 4)})
         return (*self._of("not_covered"), *map(render, (Assumption("operator"), Assumption("learned_of_all"), two)))
+
+    def _other_accounting(self) -> Block:
+        lines, table = ((render(Assumption("first_row")),), self.conventions()) if self.alternatives else ((), ())
+        return Block("Other accounting", lines=lines, table=table)
 
     def _of(self, block: str) -> tuple[str, ...]:
         return tuple(said for said in self.sentences if said.sentence and said.sentence.block == block)

@@ -252,6 +252,12 @@ def membership(unit: str, fpr: float, tpr: float) -> str:
     return render(Assumption(name, {"fpr": percent(fpr)} if whole else {"fpr": percent(fpr), "tpr": percent(tpr)}))
 
 
+def scale_in_words() -> str:
+    """What the verdict goes by, a sentence."""
+    scale = ", ".join(f"{word} up to {percent(most)}" if most < 1 else f"{word} above" for most, word in SCALE)
+    return render(Assumption("verdict_scale", {"fpr": percent(FPR), "scale": scale}))
+
+
 def large_delta(epsilon: float, delta: float, unit: str, population: int | None) -> list[Assumption]:
     """A warning where delta is not well below 1 / population; none where epsilon is infinite."""
     if math.isinf(epsilon) or not population or not is_too_large(delta, population):

@@ -167,7 +167,7 @@ def _of_samples(samples: list[dict[str, Any]], promised: bool) -> str:
     drawn = f"{patients:,} patients were drawn from the model in {draws:,} draw{'' if draws == 1 else 's'}."
     if promised:
         return f"{drawn} They are post-processing of the model: however many are drawn, they cost nothing more."
-    return f"{drawn} Nothing covers them, as nothing covers the model."
+    return f"{drawn} They are not covered either."
 
 
 def _of_attacks(evaluation: Mapping[str, Any]) -> str:
