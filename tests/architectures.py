@@ -247,7 +247,7 @@ _AS_THEY_ARE = (
     _language("Qwen3", "Qwen3ForCausalLM", "Qwen3Config", **_KV),
     _language("Gemma", "GemmaForCausalLM", "GemmaConfig", **_KV),
     _language("Phi-3", "Phi3ForCausalLM", "Phi3Config", num_key_value_heads=2),
-    _language("Mamba", "MambaForCausalLM", "MambaConfig", state_size=4, refused="outside the forward pass"),
+    _language("Mamba", "MambaForCausalLM", "MambaConfig", state_size=4, refused="outside its layer's forward pass"),
     _sequence(
         "T5",
         "T5ForConditionalGeneration",

@@ -276,7 +276,7 @@ def users(setting: Setting, there: bool, seed: int) -> Callable[..., Any]:
     return lambda **options: fit_plan(plan, network(setting, 8), records, **options)
 
 
-REFUSALS = ("resume with the same", "computes something else", "the same noise would be added to another sum")
+REFUSALS = ("resume with the same", "computes something else", "divide the model's random numbers")
 KINDS = {"examples": example_run, "users": users}
 CASES = [*(("examples", change) for change in CHANGES), ("users", "another activation"), ("users", "other pictures")]
 

@@ -587,5 +587,5 @@ def test_a_word_behind_a_torn_line_is_known_after_the_next_crash(tmp_path):
     second.see(2, total, source)
     third = SumDigests(path, goes_on=True)
     for step in range(3):
-        with pytest.raises(InputError, match=f"step {step + 1} was released before with another sum"):
+        with pytest.raises(InputError, match=f"step {step + 1} was released with another sum"):
             third.see(step, 3 * total, source)

@@ -211,7 +211,7 @@ def test_statistics_of_public_batch_norm_get_their_gradient_after_the_projection
         ({"task": "own"}, "task=own has no classes"),
         ({"cohort": "shuffled"}, "cohort=shuffled is not known for a label that is replaced"),
         ({"cohort": "min_separation"}, "use cohort=poisson, or fixed_size"),
-        ({"noise": "tree", "noise.restart": 2}, "correlated over the rounds needs a cohort that limits"),
+        ({"noise": "tree", "noise.restart": 2}, "correlated noise needs a cohort that limits"),
         ({"public_batch": -1}, "public_batch must be"),
         ({"projection_steps": 0}, "projection_steps must be"),
         ({"projection_tolerance": 0.0}, "projection_tolerance must be"),

@@ -98,7 +98,7 @@ def test_labels_that_users_share_are_told(train, photos, tmp_path: Path):
             shutil.copy(image, kind / "b.png")
     shared = train(people)
     assert shared.code == 0
-    assert shared.err.startswith("sfumato: warning: 4 of 4 classes are held by users of train")
+    assert shared.err.startswith("sfumato: warning: 4 of 4 classes are in train and in validation or test")
     assert shared.err.count("\n") == 1
     shutil.rmtree(tmp_path / "run")
     own = train(people, "--labels", "per_user")

@@ -118,7 +118,7 @@ def test_texts_are_read_too(sfumato, tmp_path: Path):
 @pytest.mark.parametrize(
     ("words", "named"),
     [
-        ((), "how private shall the run be?"),
+        ((), "choose how private the run is"),
         ((*NOISE, "--epsilon", 3), "not both"),
         ((*NOISE, "--cohort", 500), "cannot be drawn from 120; lower --cohort"),
         ((*NOISE, "--epochs", 2), "not both"),

@@ -130,9 +130,8 @@ def test_test_data_of_their_own_come_to_the_size_of_the_training_data(sfumato, p
     assert "16 users to train on" in shown.out
     # photos names its people as `people` does, so nobody can tell whether they are the same
     assert shown.err == (
-        f"sfumato: warning: 3 users of {test} have the names of users who are trained on (p00, p01, p02): unless these "
-        "are other people, nothing is measured on unseen ones; take them out of one of the two, or keep people of "
-        "--data back instead (--test-share)\n"
+        f"sfumato: warning: 3 users of {test} are trained on, by their names (p00, p01, p02), so no result is on "
+        "unseen users; take them out, or keep users of --data back (--test-share)\n"
     )
     assert "not both" in sfumato(*words, "--test-share", 0.1, "--out", tmp_path / "other").line
 

@@ -272,6 +272,6 @@ def test_a_round_beyond_the_budget_is_refused_before_it_is_released(name, kept, 
 @pytest.mark.parametrize("sampling", ["shuffled", "min_separation"])
 @pytest.mark.parametrize("name", LIMITABLE)
 def test_a_schedule_for_other_units_is_refused_before_a_folder_is_there(name, sampling, tmp_path):
-    with pytest.raises(InputError, match=rf"was planned for {UNITS + 4} units but {UNITS} are present"):
+    with pytest.raises(InputError, match=rf"was planned for {UNITS + 4} units, got {UNITS}"):
         fit(name, tmp_path / "run", cohort=sampling, population=UNITS + 4)
     assert not (tmp_path / "run").exists()

@@ -72,7 +72,7 @@ def test_a_column_of_names_or_free_text_is_refused_where_it_is_inferred(where: s
     facts = pd.DataFrame({"id": np.arange(people), "sex": ["f", "m"] * (people // 2)})
     table = facts if where == "static" else visits
     table["note"] = [f"of person {row}" for row in range(len(table))]
-    with pytest.raises(InputError, match=r"'note' has \d+ different texts, of which \d+ are of one patient each"):
+    with pytest.raises(InputError, match=r"'note' has \d+ different texts, \d+ of them of one patient each"):
         ehr_from_tables(visits, facts, id="id", time="day")
     found = ehr_from_tables(visits, facts, id="id", time="day", drop=["note"])
     assert found.schema.inferred

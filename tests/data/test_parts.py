@@ -44,7 +44,7 @@ def _rows(dataset: UserDataset) -> set[int]:
     return {int(x[0]) for user in range(len(dataset)) for x in dataset.examples(user)[0]}
 
 
-@pytest.mark.filterwarnings("ignore:.* of .* classes are held by users of train")
+@pytest.mark.filterwarnings("ignore:.* of .* classes are in train and in")
 @pytest.mark.parametrize("split", [split_users, split_labels, split_groups])
 @settings(max_examples=by_profile(40), deadline=None)
 @given(

@@ -214,7 +214,7 @@ def test_what_is_refused_leaves_neither_run_nor_cache(blobs, tmp_path):
 def test_augmented_pictures_are_refused(tmp_path):
     examples = data.examples_from_arrays(np.zeros((20, 8, 8, 1), np.uint8), np.arange(20) % 4, num_classes=4)
     plan = DPSGD(steps=1, cohort=4, noise=1.0, examples={"augmentation": "flip"}, trainable="last")
-    with pytest.raises(InputError, match="augmentation=flip changes the pictures in every step"):
+    with pytest.raises(InputError, match="augmentation=flip changes pictures before the frozen layers"):
         plan.fit(network(), examples, options=RunOptions(prefix_cache=tmp_path / "cache"))
 
 

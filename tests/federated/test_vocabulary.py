@@ -120,7 +120,7 @@ def test_a_run_of_its_own_leaves_the_words_and_what_they_cost(tmp_path: Path):
     ("users", "fields", "told"),
     [
         (1, {}, "has texts of 1 users; a private count needs at least 2"),
-        (5, {}, "no word is above the threshold"),
+        (5, {}, "no word passed the threshold"),
         (5, {"threshold_delta": 0.1}, "threshold_delta must be below the statement's delta"),
     ],
 )
@@ -381,7 +381,7 @@ def test_adaptive_clipping_does_not_go_beyond_the_budget_either():
 
 def test_a_budget_that_the_count_alone_uses_up_is_refused_in_words():
     count = RULE.resolved(DELTA).event("add_remove")
-    with pytest.raises(InputError, match=r"before the rounds costs epsilon 1\.\d+ .*, and epsilon 1 is for all"):
+    with pytest.raises(InputError, match=r"the initial release costs epsilon 1\.\d+ .*, and the whole run may cost 1;"):
         vocabulary_plan(**UNDECIDED).calibrate(epsilon=1, delta=DELTA, population=100, before=count)
 
 
@@ -556,7 +556,7 @@ def test_a_run_goes_on_with_its_count_where_a_calibration_ends_in_other_digits_t
 def test_no_word_above_the_threshold_is_told_with_what_was_spent(texts, tmp_path: Path):
     rule = PrivateVocabulary(noise_multiplier=100.0)
     for resume in (False, True):
-        with pytest.raises(InputError, match=r"no word .* more than [\d,]+ users .* What this one spent is spent"):
+        with pytest.raises(InputError, match=r"no word .*above [\d,]+ users .*this cost counts"):
             fit(texts, rule, out=tmp_path / "run", resume=resume)
         assert [row["phase"] for row in entries(tmp_path / "run")] == ["vocabulary"]
     with pytest.raises(InputError, match="from another plan, model or data set"):

@@ -191,7 +191,7 @@ def test_a_file_that_is_not_there_and_another_format_are_refused(tmp_path: Path)
 # Labels that were released once are found again whatever file, order or part they stand in, and refused or summed.
 
 ROWS = 2000
-REFUSED = "were released before, at epsilon 0.5 in all .*: use that output; several draws would average the noise away"
+REFUSED = "were released before, at epsilon 0.5 in all .*; use that output, or allow the sum"
 
 
 def settings(**changed) -> LabelSettings:
@@ -297,7 +297,7 @@ def test_a_copy_in_another_folder_is_found_by_a_common_record(tmp_path: Path):
 
 
 def test_a_release_that_is_allowed_states_the_sum(released: Path):
-    with pytest.raises(InputError, match=r"give total_epsilon \(--total-epsilon\) of 1 or more"):
+    with pytest.raises(InputError, match=r"total_epsilon \(--total-epsilon\) of 1 or more"):
         release(released, "second", total_epsilon=0.9)
     assert not run_folder(released.parent / "second.parquet").exists()
     second = release(released, "second", total_epsilon=1.0)

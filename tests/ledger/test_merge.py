@@ -102,7 +102,7 @@ def test_two_independent_runs_of_one_plan_are_never_taken_for_one(tmp_path: Path
     """Equal lines of anonymous writers: both readings are possible, so the caller has to say which it is."""
     one, other = add(tmp_path / "a.jsonl", [0, 0]), add(tmp_path / "b.jsonl", [0, 0, 1])
     assert other.read_bytes().startswith(one.read_bytes())
-    with pytest.raises(InputError, match="may be one release or two") as caught:
+    with pytest.raises(InputError, match="share entries of a writer without identity") as caught:
         Ledger.merge([one, other], tmp_path / "merged.jsonl")
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "merged.jsonl").exists()
@@ -115,12 +115,12 @@ def test_two_independent_runs_of_one_plan_are_never_taken_for_one(tmp_path: Path
 
 
 def test_copies_that_go_on_without_an_identity_are_not_guessed_at(tmp_path: Path) -> None:
-    """The prefix is known; the equal tails may be one release or two."""
+    """The prefix is known; the equal tails share entries of a writer without identity."""
     first = add(tmp_path / "a.jsonl", [0], identity="first")
     second = shutil.copy(first, tmp_path / "b.jsonl")
     for path in (first, second):
         add(path, [1])
-    with pytest.raises(InputError, match="may be one release or two"):
+    with pytest.raises(InputError, match="share entries of a writer without identity"):
         Ledger.merge([first, second], tmp_path / "merged.jsonl")
     assert Ledger.merge([first, second], tmp_path / "two.jsonl", unrelated=True).event() == total([0, 1, 1])
     assert Ledger.merge([first, second], tmp_path / "one.jsonl", same_run=True).event() == total([0, 1])

@@ -152,9 +152,7 @@ def test_cyclic_poisson_sampling_amplifies_banded_noise_only():
     event = banded.event(1.0, cyclic, ROUNDS)
     one = acc.Gaussian(3.0 / norm).poisson(0.2) * 4
     assert acc.guarantee(event).epsilon(1e-5) == pytest.approx(acc.guarantee(one).epsilon(1e-5), rel=1e-9)
-    with pytest.raises(
-        InputError, match=r"cyclic Poisson sampling of 4 parts amplifies banded noise .* noise=tree; use"
-    ):
+    with pytest.raises(InputError, match=r"cyclic Poisson sampling of 4 parts amplifies at most .* noise=tree; use"):
         mechanism(Tree()).event(1.0, cyclic, ROUNDS)
     narrow = CyclicPoisson(size=5, population=100, parts=3, rounds=ROUNDS)
     with pytest.raises(InputError, match="noise=banded of 4 bands; use noise=banded with 3 bands or fewer"):
@@ -275,7 +273,7 @@ def test_residuals_with_sgd_are_the_cumulative_form_with_the_same_momentum(name:
 )
 def test_noise_whose_fresh_part_would_be_rounded_away_is_refused(strategy: Correlated, rounds: int):
     """Else the rounds before tell a round's noise: y_80 = z_80 - 1.5 y_79 is -1.5 y_79 in single precision."""
-    with pytest.raises(InputError, match=r"grows to .* times what is fresh in it, .* fewer rounds"):
+    with pytest.raises(InputError, match=r"grows to .* times its fresh part, .* fewer rounds"):
         mechanism(strategy, rounds=rounds)
 
 

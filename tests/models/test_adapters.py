@@ -117,7 +117,10 @@ def test_weights_can_be_loaded_after_the_adapters():
         ({"rank": 2, "alpha": 0.0}, "alpha must be > 0"),
         ({"rank": 2, "layers": "nothing"}, "names none to give an adapter of rank 2"),
         ({"rank": 2, "layers": "("}, "is not a regular expression"),
-        ({"rank": 32, "layers": "conv1"}, "rank 32 is not below 25, that of layer conv1: .*larger ones are conv2"),
+        (
+            {"rank": 32, "layers": "conv1"},
+            "rank 32 must be below 25, that of layer conv1; .*by layers: conv2",
+        ),
         ({"rank": 999}, "no convolution or dense layer to give an adapter of rank 999"),
     ],
 )

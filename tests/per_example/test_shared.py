@@ -169,5 +169,5 @@ def test_a_layers_parameter_that_the_module_around_it_uses_too_is_refused() -> N
             return F.cross_entropy(self.head(values) + self.bias, labels, reduction="none")
 
     model = Twice()
-    with pytest.raises(InputError, match="used outside the forward pass of its layer"):
+    with pytest.raises(InputError, match="used outside its layer's forward pass"):
         self_check(model, lambda batch: model(*batch), (torch.randn(4, 4), torch.randint(3, (4,))))

@@ -29,7 +29,7 @@ def test_more_people_and_more_computation_never_cost_more() -> None:
 
 
 def test_a_cohort_larger_than_the_population_is_refused() -> None:
-    with pytest.raises(InputError, match="needs 512 users, but the population is 300"):
+    with pytest.raises(InputError, match="needs 512 users, the population is 300"):
         extrapolate(**BASE, populations=[300], multipliers=[2])
 
 

@@ -326,7 +326,7 @@ def test_what_was_drawn_before_the_run_died_is_not_drawn_of_something_else(tmp_p
         patch.setattr(checkpoint, "save", save)
         with pytest.raises(Killed):
             go(1.0, resume=False)
-    with pytest.raises(InputError, match="votes was drawn before this run died, and is something else now"):
+    with pytest.raises(InputError, match="votes was drawn before this run died and differs now"):
         go(2.0, resume=True)
     go(1.0, resume=True)
 

@@ -185,7 +185,7 @@ def everywhere_adapted() -> nn.Sequential:
 
 
 REFUSED = {
-    "tied": (tied(), "^3|^4", r"parameter 3\.weight has several names.*another choice"),
+    "tied": (tied(), "^3|^4", r"parameter 3\.weight has several names.*chooses others after the cut"),
     "undeclared": (Undeclared(), "last", "the stage kept of this Undeclared computes with modules or tensors"),
     "everything trained": (network(nn.Conv2d(1, 4, 3)), "all", r"nothing is frozen before.*0\.weight.*last_blocks:2"),
     "everything adapted": (
@@ -194,9 +194,9 @@ REFUSED = {
         r"nothing is frozen before.*0\.lora_a.*give adapters to later layers only .*--lora-layers",
     ),
     "batch norm": (network(nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4)), "last", "BatchNorm2d.*couples"),
-    "mixed": (network(nn.Conv2d(1, 4, 3), Mixing()), "last", "for a record alone than for the same one among others"),
-    "counted": (network(nn.Conv2d(1, 4, 3), Counting()), "last", "keep something of what they see .calls changes"),
-    "remembered": (network(nn.Conv2d(1, 4, 3), Remembering()), "last", r"keep something.*1\.level changes"),
+    "mixed": (network(nn.Conv2d(1, 4, 3), Mixing()), "last", "give a record other features alone than among others"),
+    "counted": (network(nn.Conv2d(1, 4, 3), Counting()), "last", "keep state of records .calls changes"),
+    "remembered": (network(nn.Conv2d(1, 4, 3), Remembering()), "last", r"keep state.*1\.level changes"),
     "of another shape": (
         nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4, 4)),
         "last",
@@ -258,7 +258,7 @@ def test_the_whole_is_put_together_from_what_it_was_when_it_was_cut():
 
 def test_what_depends_on_what_was_seen_before_is_refused_or_not_kept():
     """A list is not compared, but what it does to the outputs shows."""
-    same = r"draws random|do not give what it gives|the same records|went through before"
+    same = r"draws random|do not give its output|the same records|went through before"
     with pytest.raises(InputError, match=same):
         split(network(Listing(), nn.Conv2d(1, 4, 3)), "last", INPUTS)
 
@@ -266,7 +266,7 @@ def test_what_depends_on_what_was_seen_before_is_refused_or_not_kept():
 def test_a_hook_that_no_stage_tells_of_is_refused():
     model = network(nn.Conv2d(1, 4, 3), nn.ReLU())
     model.register_forward_hook(lambda module, inputs, output: output + 1)
-    with pytest.raises(InputError, match="do not give what it gives"):
+    with pytest.raises(InputError, match="do not give its output"):
         split(model, "last", INPUTS)
 
 
@@ -622,7 +622,7 @@ def test_layers_that_begin_to_keep_something_are_seen_while_records_go_through(t
 
     users = people()
     network = nn.Sequential(nn.Conv2d(1, 4, 3), Late(), nn.Flatten(), nn.Linear(144, 4))
-    with pytest.raises(InputError, match=r"keep something.*1\.level changes"):
+    with pytest.raises(InputError, match=r"keep state.*1\.level changes"):
         opened(tmp_path / "cache", users, network).through(users, "data")
     assert not (tmp_path / "cache" / "private-data").exists()
 

@@ -202,11 +202,11 @@ def test_one_run_does_not_hold_two_loops_which_would_share_their_noise():
     with Run.open(None, plan={"plan": "rows"}) as run:
         Loop(private_sum=parts, contribution=contribution, server=server, theta=theta, run=run, phase="first")
         for phase in ("first", None):
-            with pytest.raises(InputError, match="one run holds one loop"):
+            with pytest.raises(InputError, match="a phase holds one loop"):
                 Loop(private_sum=parts, contribution=contribution, server=server, theta=theta, run=run, phase=phase)
     with Run.open(None, plan={"plan": "rows"}) as run:
         Loop(private_sum=parts, contribution=contribution, server=server, theta=theta, run=run)
-        with pytest.raises(InputError, match="one run holds one loop"):
+        with pytest.raises(InputError, match="a phase holds one loop"):
             Loop(private_sum=parts, contribution=contribution, server=server, theta=theta, run=run, phase="second")
 
 

@@ -127,11 +127,11 @@ def test_coefficients_of_ones_own_are_taken_as_they_are():
         ({**SEPARATED, "noise": "blt", "noise.coefficients": (0.3, 1.9)}, "buffer_decays must"),
         (
             {"cohort": "cyclic_poisson", "cohort.parts": 4, "noise": "tree"},
-            "cyclic Poisson sampling of 4 parts amplifies banded noise",
+            "cyclic Poisson sampling of 4 parts amplifies at most so many bands",
         ),
         (
             {"cohort": "cyclic_poisson", "cohort.parts": 4, "noise": "banded", "noise.bands": 5},
-            "of at most so many bands.*of 5 bands",
+            "at most so many bands.*of 5 bands",
         ),
         ({"noise": "auto", **SEPARATED}, "noise=auto is decided by calibrate"),
         ({"noise": "tree", "clipping": "adaptive", **SEPARATED}, "adaptive clipping is accounted round by round"),

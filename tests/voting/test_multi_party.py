@@ -241,7 +241,7 @@ def test_five_talliers_open_the_same():
 
 
 def test_noise_that_is_too_fine_for_shares_is_refused_before_anything_is_sent(tally):
-    with pytest.raises(InputError, match="use more units a vote than 1"):
+    with pytest.raises(InputError, match="raise units a vote above 1"):
         tally.open(question(units=1), [], source=SOURCE, token="fine")
 
 

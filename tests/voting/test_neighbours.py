@@ -139,7 +139,7 @@ class Draws(nn.Module):
 
 @pytest.mark.parametrize("kind", [Counts, Remembers, Draws])
 def test_features_that_depend_on_what_came_before_are_refused(kind):
-    with pytest.raises(InputError, match="in another order"):
+    with pytest.raises(InputError, match="with the order of queries"):
         voter(features=kind())
 
 

@@ -471,8 +471,8 @@ def test_data_that_agree_or_have_no_classes_stay_as_they_are():
     [
         (named_agents(["bee", "cat"] * 3), named_pool(["bee", "dog"]), "'dog', the agents have bee, cat"),
         (named_agents([0, 1] * 3), named_pool([0, 2]), "class 2, the agents have the classes 0 … 1"),
-        (named_agents([0, 1] * 3), named_pool(["bee", "cat"]), "it is unknown which are the same"),
-        (named_agents(["bee", "cat"] * 3), named_pool([0, 1]), "it is unknown which are the same"),
+        (named_agents([0, 1] * 3), named_pool(["bee", "cat"]), "give both the same names"),
+        (named_agents(["bee", "cat"] * 3), named_pool([0, 1]), "give both the same names"),
     ],
 )
 def test_classes_that_do_not_match_are_refused(voters, examples, told):

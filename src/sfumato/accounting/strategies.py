@@ -519,8 +519,8 @@ def check_bands(bands: int, participation: Participation) -> None:
     """
     if participation.most > 1 and bands > participation.period:
         raise InputError(
-            f"bands must be <= min_separation + 1 = {participation.period} where columns are scaled, got {bands}: a "
-            "unit's columns overlap otherwise; take fewer bands, or a BLT"
+            f"bands must be <= min_separation + 1 = {participation.period} where columns are scaled, got "
+            f"{bands}; take fewer bands, or a BLT"
         )
 
 

@@ -271,9 +271,8 @@ class DPSGD(Plan):
         """Pictures that are augmented are others in every step."""
         if self.examples.augmentation != "none":
             raise InputError(
-                f"examples.augmentation={self.examples.augmentation} changes the pictures in every step, before the "
-                "frozen layers see them, so nothing can be kept of those; use examples.augmentation=none, or leave out "
-                "prefix_cache (--prefix-cache)"
+                f"examples.augmentation={self.examples.augmentation} changes pictures before the frozen layers in "
+                "every step; use examples.augmentation=none, or leave out prefix_cache (--prefix-cache)"
             )
 
     def assumptions(self) -> list[Stated]:

@@ -295,9 +295,8 @@ class GradientSum(Contribution):
         now = None if looked is None else looked.now
         if now is not None and self._reference is not None and not equal(now, self._reference, SINGLE):
             raise Coupled(
-                f"at step {round + 1} the same examples, at the same weights, give other losses or gradients than "
-                "before the first step: the model, loss, data set or loop keeps state of the examples. Compute a loss "
-                "from its own example; let a schedule follow done (plan.open)"
+                f"at step {round + 1} the same examples and weights give other losses or gradients; compute each "
+                "loss from its own example, and let schedules follow done"
             )
 
     def _take_reference(self, places: np.ndarray) -> None:
@@ -407,10 +406,8 @@ class GradientSum(Contribution):
             )
         if self._recheck.draws():  # by micro-batch: the same round with others is another sum under the same noise
             raise InputError(
-                f"memory ran out with {tried} examples at once. This model draws random numbers (dropout), so smaller "
-                "micro-batches would change the round, and a resumed run could not repeat it. Start a new run with "
-                f"examples.micro_batch={tried // 2} (--examples.micro-batch) or a lower examples.memory_budget, or "
-                "use resume=True on a machine with more memory"
+                f"memory ran out with {tried} examples at once, and dropout fixes their number; start anew with "
+                f"examples.micro_batch={tried // 2} (--examples.micro-batch), or resume with more memory"
             )
         self.micro_batch = tried // 2
         if self._device.type == "cuda":
@@ -435,8 +432,8 @@ def _refuse_kinds(trained: Trainable) -> None:
     for name, layer in trained.model.named_modules():
         if isinstance(layer, nn.Embedding | nn.EmbeddingBag) and layer.sparse and id(layer.weight) in ids:
             raise InputError(
-                f"layer {name!r} is an {type(layer).__name__} with sparse=True, whose gradient is no tensor of numbers "
-                "for each example; build it with sparse=False: its clipped sum reads only the rows that occur anyway"
+                f"layer {name!r} is an {type(layer).__name__} with sparse=True, which has no per-example "
+                "gradients; build it with sparse=False (the clipped sum stays sparse)"
             )
 
 

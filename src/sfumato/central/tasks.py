@@ -170,8 +170,8 @@ def token_loss(outputs: Any, targets: Tensor) -> Tensor:
     logits = logits_of(outputs)
     if logits.dim() != 3 or logits.shape[:2] != targets.shape:
         raise InputError(
-            f"the loss of documents needs logits [n, T, words] for targets [n, T], got {tuple(logits.shape)} and "
-            f"{tuple(targets.shape)}; give a word, or {IGNORED} for none, at each place"
+            f"the loss of documents needs logits [n, T, words] and targets [n, T], got {tuple(logits.shape)} "
+            f"and {tuple(targets.shape)}; give a word or {IGNORED} at each place"
         )
     losses = functional.cross_entropy(logits.transpose(1, 2), targets, reduction="none", ignore_index=IGNORED)
     return losses.sum(dim=1) / (targets != IGNORED).sum(dim=1).clamp(min=1)

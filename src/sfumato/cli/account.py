@@ -514,8 +514,8 @@ def calibrate(options: CalibrateOptions) -> Answer:
     open_names = [name for name, value in given.items() if value is None]
     if len(open_names) != 1:
         raise InputError(
-            "give two of --noise-multiplier, --steps and --sampling-rate (1 for no sampling); the third is searched. "
-            "--examples with --batch-size take the place of --sampling-rate, and --epochs that of --steps"
+            "give two of --noise-multiplier, --steps (or --epochs) and --sampling-rate (or --examples with "
+            "--batch-size; 1 for no sampling); the third is searched"
         )
     name = open_names[0]
     whole(examples_per_user=options.examples_per_user)

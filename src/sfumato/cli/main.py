@@ -189,8 +189,8 @@ def _refuse_unreadable(words: list[str]) -> None:
     for place, word in enumerate(words, 1):
         if not is_text(word):
             raise InputError(
-                f"word {place} of the command, {word[:60]!a}, is not text in UTF-8; where it is the name of a file, "
-                "rename that, or give a link to it"
+                f"word {place} of the command, {word[:60]!a}, must be text in UTF-8; rename a file of that name, "
+                "or give a link to it"
             )
 
 

@@ -220,9 +220,8 @@ def refuse_idle_adapters(options: AdapterOptions, trainable: str) -> None:
     rank = options.lora_rank
     if rank is not None and "lora" not in trainable:
         raise InputError(
-            f"--lora-rank {rank} freezes the layers that it adapts, and --trainable {trainable} is no word for the "
-            "adapters; say --trainable lora to train them alone, lora+last for the last layer as well, or lora+all "
-            "for all that is not adapted, too"
+            f"--trainable {trainable} does not name the adapters of --lora-rank {rank}; give lora (adapters "
+            "alone), lora+last (last layer too) or lora+all (all other layers too)"
         )
     if rank is None and "lora" in words:
         raise InputError(f"--trainable {trainable} trains adapters, and there are none; add --lora-rank 4, for example")
@@ -703,7 +702,7 @@ def _refuse_unlike_pictures(name: str, data: ExampleDataset) -> None:
     pictures = (reads(name) or "").startswith("pictures") and len(data.dtypes) == 1
     if pictures and len(data.input_shapes[0]) in (2, 3) and data.dtypes[0] != "uint8":
         raise InputError(
-            f"{name} reads pictures, uint8 [height, width, channels] with values 0 … 255, got {data.dtypes[0]} "
+            f"{name} reads pictures, uint8 [height, width, channels], got {data.dtypes[0]} "
             f"{data.input_shapes[0]}; store them so, or take lenet300_100, which reads floats of any shape"
         )
 

@@ -506,9 +506,8 @@ def _warn_common(train: UserDataset, test: UserDataset, options: DataOptions) ->
     people = _common(train.user_ids, test.user_ids)
     if people:
         warnings.warn(
-            f"{len(people):,} users of {options.test} have the names of users who are trained on ({_first(people)}): "
-            "unless these are other people, nothing is measured on unseen ones; take them out of one of the two, or "
-            "keep people of --data back instead (--test-share)",
+            f"{len(people):,} users of {options.test} are trained on, by their names ({_first(people)}), so no result "
+            "is on unseen users; take them out, or keep users of --data back (--test-share)",
             stacklevel=2,
         )
     if train.label_names is None or test.label_names is None or train.of_sequences:
@@ -520,8 +519,8 @@ def _warn_common(train: UserDataset, test: UserDataset, options: DataOptions) ->
     common = sorted((ours & theirs).difference(people))  # where users are the classes, the warning above has it
     if common:
         warnings.warn(
-            f"{len(common):,} classes of {options.test} are trained on ({_first(common)}): recall is not on unseen "
-            "identities; leave them out of one of the two where it should be",
+            f"{len(common):,} classes of {options.test} are trained on ({_first(common)}), so recall is not on unseen "
+            "identities; leave them out of one of the two",
             stacklevel=2,
         )
 
@@ -878,8 +877,8 @@ def refuse_uncountable(options: Any) -> None:
         )
     if is_custom_model(options.model.model):
         raise InputError(
-            f"--model {options.model.model} has a vocabulary of its own size, and --vocabulary private decides it only "
-            "in the run; take lstm or transformer, or train from Python (RunOptions.initial_release)"
+            f"--model {options.model.model} fixes the number of words, which --vocabulary private decides in "
+            "the run; take lstm or transformer, or use RunOptions.initial_release"
         )
     if options.model.weights is not None:
         raise InputError(

@@ -223,8 +223,8 @@ def refuse_undecided(options: Any) -> None:
     epsilon, noise = options.budget.epsilon, options.plan.noise.noise_multiplier
     if epsilon is None and noise is None:
         raise InputError(
-            "how private shall the run be? give --epsilon 8 (the noise is calibrated to it), --noise 1 (a noise "
-            "multiplier), or --noise 0 for a run without any guarantee"
+            "choose how private the run is: --epsilon 8 (calibrates the noise), --noise 1 (a noise "
+            "multiplier) or --noise 0 (no guarantee)"
         )
     if epsilon is not None:
         options.plan.refuse_budget(epsilon)

@@ -382,8 +382,8 @@ def refuse_undecided(options: Any) -> None:
     epsilon, noise = options.budget.epsilon, options.plan.noise_std
     if epsilon is None and noise is None:
         raise InputError(
-            "how private shall the vote be? give --epsilon 3 (the noise is calibrated to it), or --noise-std 25 for "
-            "the noise on each count, in votes"
+            "choose how private the vote is: --epsilon 3 (calibrates the noise) or --noise-std 25 (noise on "
+            "each count, in votes)"
         )
     if epsilon is not None and noise is not None:
         raise InputError("give --epsilon (the noise is calibrated to it) or --noise-std, not both")

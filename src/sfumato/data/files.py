@@ -44,8 +44,8 @@ def refuse_bomb(path: Path | str, declared: int) -> None:
     size = Path(path).stat().st_size
     if declared > max(_FREE, _RATIO * size):
         raise InputError(
-            f"{path} declares {declared / 1e9:.1f} GB in a file of {size / 1e6:.1f} MB, more than 256 MiB and {_RATIO} "
-            "times its size; unpack it yourself if you trust it, and give a folder of .npy or plain files"
+            f"{path} declares {declared / 1e9:.1f} GB in a file of {size / 1e6:.1f} MB, above 256 MiB and "
+            f"{_RATIO} times its size; unpack it yourself if you trust it"
         )
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     if declared > memory:

@@ -472,9 +472,8 @@ class _Target:
         free = shutil.disk_usage(self._path.parent).free if self._cache is not None else math.inf
         if size > free / _OF_FREE:
             raise InputError(
-                f"a private copy of these data would take {size / 1e9:.1f} GB, more than a tenth of the "
-                f"{free / 1e9:.1f} GB that are free in {self._path.parent}; name a folder for them (--store FOLDER, "
-                "store=), or bring pictures to a smaller size (--size)"
+                f"a private copy takes {size / 1e9:.1f} of the {free / 1e9:.1f} GB free in {self._path.parent}, "
+                "above a tenth; name a folder (--store FOLDER, store=), or shrink pictures (--size)"
             )
         return self._path, self._cache is not None
 
@@ -686,9 +685,9 @@ def input_columns(
                 raise InputError(_no_addresses(records, name))
             refuse_stray_text(records, "input", name)
             raise InputError(
-                f"{records.title}: input={name!r} is text; say in Python how it becomes ids: tokenize=data.Tokenizer("
-                "vocabulary=32768, length=128), or a function from texts to lists of ids; of paths of pictures that do "
-                "not end like some, name the folder: --folder FOLDER or folder="
+                f"{records.title}: input={name!r} is text; give tokenize=data.Tokenizer(vocabulary=32768, "
+                "length=128) or a function from texts to ids, or, for paths of pictures, --folder FOLDER "
+                "(folder=)"
             )
         if not (is_text(kind) or is_picture(kind) or is_list(kind) or is_number(kind)):
             raise InputError(

@@ -331,9 +331,8 @@ def _refuse_unnamed(place: Path, readers: Sequence[Reader], given: Mapping[str, 
     named = {**given, "input": ""}
     if any(each.name == "a table" and _reads(each, place, named) for each in readers):
         raise InputError(
-            f"{place} is a table: name its columns (--input COLUMN --label COLUMN), or give a schema (--schema FILE) "
-            "that says what is public about each of them (numeric with low and high, category with buckets or values, "
-            "label, target, count, drop); texts without names need a class first and then words in each row"
+            f"{place} is a table; name its columns (--input COLUMN --label COLUMN) or give a schema (--schema "
+            "FILE); rows of texts hold a class, then words"
         )
 
 

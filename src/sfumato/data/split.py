@@ -239,9 +239,8 @@ def split_users(
     disjoint = not (common or (present[1] & present[2]).any())
     if common and not shared_labels:
         warnings.warn(
-            f"{common:,} of {dataset.num_classes:,} classes are held by users of train and by users of validation or "
-            "test: recall would not be on unseen classes; use split_labels (--split-by label), or "
-            "shared_labels=True if this is meant",
+            f"{common:,} of {dataset.num_classes:,} classes are in train and in validation or test, so recall is not "
+            "on unseen classes; use split_labels (--split-by label), or shared_labels=True",
             stacklevel=2,
         )
     return _as_split(division, (view.compact_labels() if disjoint else view for view in views))

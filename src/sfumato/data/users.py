@@ -400,8 +400,8 @@ class UserDataset:
         """
         if self.of_attributes:
             raise InputError(
-                f"the labels are {self.num_classes:,} attributes (bool), of which an example may have several: nothing "
-                f"can {doing}; give each example one class, or vote on the attributes"
+                f"the labels are {self.num_classes:,} attributes (bool), several an example, so nothing can "
+                f"{doing}; give each example one class, or vote on the attributes"
             )
 
     def without_users(self) -> "UserDataset":

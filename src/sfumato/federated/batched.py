@@ -302,8 +302,8 @@ class BatchedTrainer:
             work.run(phase)
         if not same_values(self.trained.vector, theta):
             raise InputError(
-                "the model writes into its weights while it computes, so a client's delta would change with the "
-                "others in its batch; let forward leave them as they are, or use client.at_once=1"
+                "the model writes into its weights while it computes, which couples the clients of a batch; "
+                "leave weights alone in forward, or use client.at_once=1"
             )
         return work.deltas(), work.losses(), work.examples
 
@@ -549,8 +549,8 @@ def _report_sequential() -> Iterator[None]:
     except RuntimeError as error:
         if "randomness" in str(error):
             raise InputError(
-                "the model draws random numbers (dropout), and clients that train in one operation would share the "
-                "draws, so that one decides what another one gets; use client.at_once=1"
+                "the model draws random numbers (dropout), which clients trained in one operation would share; "
+                "use client.at_once=1"
             ) from error
         if "vmap" not in str(error) and "grad (vjp" not in str(error):
             raise

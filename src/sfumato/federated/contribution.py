@@ -338,8 +338,8 @@ def _refuse_idle(trained: Trainable, users: UserDataset, local: Client, device: 
     for name, gradient in zip(trained.local_parameters, found, strict=True):
         if gradient is None:
             raise InputError(
-                f"the local parameter {name} changes nothing of what the model gives, so no record can rebuild it; "
-                "leave it out of client.local.parameters, or use it in forward"
+                f"the local parameter {name} changes no output of the model; leave it out of "
+                "client.local.parameters, or use it in forward"
             )
 
 

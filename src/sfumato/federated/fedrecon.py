@@ -95,8 +95,8 @@ class FedRecon(FederatedPlan):
         inner = task_of(self.loss)
         if not isinstance(inner, OutputTask):
             raise InputError(
-                "fedrecon trains models that give their outputs themselves, got a client.loss of embeddings; use "
-                "squared, cross_entropy or next_token, or fedemb, whose heads are rebuilt by each client"
+                "fedrecon needs a model that gives the outputs itself, got a client.loss of embeddings; use "
+                "squared, cross_entropy or next_token, or use fedemb"
             )
         return Personalised(
             inner=inner,

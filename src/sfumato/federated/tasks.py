@@ -479,8 +479,8 @@ class Verification(Task):
         """
         if data.classes_present().sum() == data.num_examples:
             raise InputError(
-                f"no two of the {data.num_examples:,} examples to measure on are of one class, so nothing can be "
-                "recognised again; take users with several (--test-names, --test), or measure nothing (--test-share 0)"
+                f"no two of the {data.num_examples:,} examples to measure on are of one class; take users with "
+                "several (--test-names, --test), or measure nothing (--test-share 0)"
             )
         return evaluate(model, data, fars=self.fars, curve=curve, device=device)
 

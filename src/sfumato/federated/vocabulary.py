@@ -246,18 +246,16 @@ class PrivateVocabulary:
         if self.users_needed < population:
             return ""
         return (
-            f"hardly any word can be released: without noise, one has to be voted for by more than "
-            f"{self.users_needed:,.0f} users, and there are {population:,}; give the vocabulary less noise or fewer "
-            "words_per_user"
+            f"hardly any word can be released: without noise, a word needs more than {self.users_needed:,.0f} votes, "
+            f"and there are {population:,} users; give the vocabulary less noise or fewer words_per_user"
         )
 
     def _refuse_none(self, chosen: list[str]) -> None:
         """Refuse a vocabulary without words, once it is released."""
         if not chosen:
             raise InputError(
-                f"no word is above the threshold: without noise, one has to be voted for by more than "
-                f"{self.users_needed:,.0f} users of those who train; start a new run with less noise on the "
-                "vocabulary or fewer words_per_user. What this one spent is spent"
+                f"no word passed the threshold (above {self.users_needed:,.0f} users without noise); start a new "
+                "run with less vocabulary noise or fewer words_per_user (this cost counts)"
             )
 
     def initial_release(self, *texts: UncountedTexts) -> Self:
@@ -386,8 +384,8 @@ class PrivateVocabulary:
         texts = next((each for each in self.texts if each.holds(data)), None)
         if texts is None:
             raise InputError(
-                "data, validation and test must be views of texts.blank, for texts of the initial release; split it "
-                "with data.split_users, or give these texts to initial_release(…), too"
+                "data, validation and test must be views of texts.blank of the initial release; split it with "
+                "data.split_users, or give these texts to initial_release(…)"
             )
         return texts
 

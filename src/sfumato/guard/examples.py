@@ -637,9 +637,8 @@ def _outside_uses(trial: Trial, pair: Any) -> None:
     for parameter, gradient in zip(parameters, gradients, strict=True):
         if gradient is not None:
             raise Coupled(
-                f"parameter {name_of(layers, parameter)!r} is used outside the forward pass of its layer, in the loss "
-                "or by a function that takes the weight itself, where no example's share can be seen; call the layer, "
-                "or take the term out of the loss (weight decay belongs to the optimiser)"
+                f"parameter {name_of(layers, parameter)!r} is used outside its layer's forward pass, where no "
+                "example's share shows; call the layer, or drop the loss term (weight decay: optimiser)"
             )
 
 
@@ -659,8 +658,8 @@ def _compared(trial: Trial, pair: Any) -> tuple[list[str], float]:
     for parameter, *norms in zip(recording.parameters, *other_norms, strict=True):
         if any(norm != 0 for norm in norms):
             raise Coupled(
-                f"parameter {name_of(layers, parameter)!r}: the loss of one example has a gradient at another one's "
-                f"input; something behind this layer mixes them, or it meets them in another order: {COUPLED}"
+                f"parameter {name_of(layers, parameter)!r}: one example's loss has a gradient at another one's "
+                f"input, so a later layer mixes or reorders examples: {COUPLED}"
             )
     relative, floor = trial.tolerance.relative, trial.tolerance.floor
     largest = 0.0
@@ -684,8 +683,8 @@ def _compared(trial: Trial, pair: Any) -> tuple[list[str], float]:
                 layer, _ = place_of(layers, parameter)
                 raise InputError(
                     f"parameter {name_of(layers, parameter)!r}: its per-example gradient differs from autograd's by "
-                    f"{difference:.3g} of {length:.3g}; the layer {type(layer.module).__name__} does not do what its "
-                    f"rule takes for granted ({layer.rule.path}); freeze it, or use a layer of torch.nn as it is"
+                    f"{difference:.3g} of {length:.3g} (layer {type(layer.module).__name__}, rule {layer.rule.path}); "
+                    "freeze it, or use a layer of torch.nn"
                 )
             if length > floor * whole:
                 largest = max(largest, difference / length)
@@ -715,8 +714,8 @@ def _length(values: Tensor) -> float:
 
 
 SHARED = (
-    "who shares it changes when an example comes or goes, and other examples' gradients with it; draw one number for "
-    "each example (torch.rand(len(inputs), 1), dropout on a tensor that has the examples as a dimension)"
+    "one number for several examples couples them; draw one for each example (torch.rand(len(inputs), 1), dropout on a "
+    "tensor with a dimension of examples)"
 )
 
 _SEED = 0x5EED_0F_DA7A  # used nowhere else
@@ -794,14 +793,13 @@ def _draws_in(trial: Trial, batch: Any) -> list[tuple[str, tuple[int, ...] | Non
         np.random.set_state(of_numpy)  # noqa: NPY002
     if seeded:
         raise Coupled(
-            "the model or the loss seeds torch's generator: then each place in a batch has its numbers, and one more "
-            "example moves the others to other places; leave torch.manual_seed out, the run seeds the draws"
+            "the model or the loss seeds torch's generator, which gives each place of a batch fixed numbers; "
+            "leave out torch.manual_seed: the run seeds"
         )
     if drawn or draws.other_generator:
         raise Coupled(
-            "the model or the loss draws from a generator of its own, Python's random or numpy.random, which the run "
-            "does not seed and which belongs to no example; use torch's own. A number for all examples is not allowed: "
-            f"{SHARED}"
+            "the model or the loss draws from its own generator, numpy.random or random, which the run does "
+            f"not seed; use torch's own: {SHARED}"
         )
     return draws.found
 

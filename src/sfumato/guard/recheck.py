@@ -169,8 +169,8 @@ class Recheck:
                 whole = self.measured(range(examples), measure)
                 if had is not None and len(had[0]) == examples and _differ(had, whole, range(examples), tolerance):
                     raise Coupled(
-                        f"{when} the same examples gave something else when they were computed again; the model or the "
-                        f"loss keeps something of examples (an attribute, a cache, a count): {COUPLED}"
+                        f"{when} the same examples gave something else when computed again, so the model or the loss "
+                        f"keeps state of examples: {COUPLED}"
                     )
                 for batch in batches(whole[0]):
                     other = self.measured(batch, measure)

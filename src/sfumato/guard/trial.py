@@ -141,8 +141,8 @@ def unchanged(model: nn.Module, *, buffers: bool = True) -> Iterator[list[tuple[
     ]
     if changed:
         raise InputError(
-            f"{changed[0]!r} changes when examples go through the model: it would be released without noise, and the "
-            "gradients of later examples depend on it; keep no statistics, counts or other state of the examples"
+            f"{changed[0]!r} changes when examples go through the model, and would be released without noise; "
+            "keep no statistics, counts or other state of examples"
         ) from found
     if found is not None:
         raise found
@@ -580,9 +580,8 @@ class Coupled(InputError):
 
 
 COUPLED = (
-    "the examples of a batch are coupled there, and no bound on one example's gradient would hold; "
-    "let it work on each example by itself, in the batch's order (attention, statistics, ranks and lengths over the "
-    "batch do not; pack sequences with enforce_sorted=False)"
+    "the examples of a batch are coupled there; let it work on each example by itself, in the batch's order (no batch "
+    "statistics or attention; enforce_sorted=False)"
 )
 
 

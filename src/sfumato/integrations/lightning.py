@@ -115,8 +115,8 @@ class PrivateModule(LightningModule):
         _refuse_settings(trainer)
         if is_overridden("training_step", self, parent=PrivateModule):
             raise InputError(
-                "training_step would be called without a batch, and its loss would have no noise; rename it to "
-                "losses(batch, index), which returns one loss for each example"
+                "training_step would be called without a batch, and its loss has no noise; rename it to "
+                "losses(batch, index), with one loss an example"
             )
         if not is_overridden("losses", self, parent=PrivateModule):
             raise InputError("the module has no losses(batch, index); write it: one loss for each example of the batch")
@@ -213,8 +213,8 @@ class _Turns:
         for place, config in enumerate(module.trainer.lr_scheduler_configs):
             if isinstance(config.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
                 raise InputError(
-                    "ReduceLROnPlateau follows a number that is measured while training, which the run cannot vouch "
-                    "for; give a scheduler that follows the steps, or step it yourself in on_validation_end"
+                    "ReduceLROnPlateau follows a measured number, which the guarantee does not cover; give a "
+                    "scheduler that follows steps, or step it in on_validation_end"
                 )
             schedulers[f"scheduler_{place}"] = config.scheduler
         options["keep"] = {**schedulers, **(options.get("keep") or {})}

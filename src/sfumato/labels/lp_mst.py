@@ -346,8 +346,8 @@ class Learning:
         given = torch.isfinite(logits).all(dim=1)
         if not given.all():
             warnings.warn(
-                f"the model gives no finite outputs for {int((~given).sum()):,} of {len(rows):,} rows, so nothing is "
-                "expected of their labels; does it diverge? in the next run, lower the learning rate",
+                f"the model gives no finite outputs for {int((~given).sum()):,} of {len(rows):,} rows, so their labels "
+                "have equal priors; lower the learning rate in the next run",
                 stacklevel=2,
             )
             logits[~given] = 0.0

@@ -393,8 +393,8 @@ def randomize_table(
     identity = TableIdentity.of(file, settings.label)
     if settings.shuffle and identity.counting:
         raise InputError(
-            f"{table}: the column {identity.counting!r} goes up or down with the rows, so it brings their order back "
-            "after a shuffle; leave it out, or number the rows anew in a random order"
+            f"{table}: the column {identity.counting!r} goes up or down with the rows, so it reveals their "
+            "order; leave it out, or renumber rows at random"
         )
     plan = settings.plan(work.classes)
     fingerprint = hashlib.sha256(f"{json.dumps(plan, sort_keys=True)} {work.digest}".encode()).hexdigest()
@@ -492,9 +492,8 @@ def _epsilon(cost: Event) -> float:
 def _released(table: Path, earlier: list[PastRelease], cost: Event, more: Event) -> InputError:
     spent, total = _epsilon(cost), _epsilon(cost + more)
     return InputError(
-        f"labels of {table} were released before, at epsilon {spent:g} in all ({outputs_of(earlier)}): use that "
-        "output; several draws would average the noise away. To release them once more, and to state the sum, give "
-        f"total_epsilon (--total-epsilon) of {_enough(total)} or more"
+        f"labels of {table} were released before, at epsilon {spent:g} in all ({outputs_of(earlier)}); "
+        f"use that output, or allow the sum: total_epsilon (--total-epsilon) of {_enough(total)} or more"
     )
 
 
@@ -515,8 +514,8 @@ def _refuse_taken(out: Path, folder: Path, *, resume: bool) -> None:
         return
     if folder.exists():
         raise InputError(
-            f"{folder} holds a run for {out} already; go on with it (--resume) if it was stopped. Labels that were "
-            "drawn are not drawn again: several draws would average the noise away"
+            f"{folder} holds a run for {out} already; go on with it (--resume), as drawing labels again would "
+            "average the noise away"
         )
     if out.exists():
         raise InputError(

@@ -265,8 +265,8 @@ class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
         trained = self.training.fit(model, inputs, targets, source=source, device=device, watch=watch)
         if self._strayed(model, trained, inputs, targets, device):
             warnings.warn(
-                "the model is further from the reports than before it was trained, and the labels are paid for: it "
-                f"diverged; in the next run, lower learning_rate ({self.learning_rate:g}) or take another optimizer",
+                "the model diverged, further from the reports than before its training; in the next run, lower "
+                f"learning_rate ({self.learning_rate:g}) or take another optimizer (the labels' cost counts)",
                 stacklevel=2,
             )
         return trained
@@ -287,8 +287,8 @@ class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
         trained = training.fit(model, inputs, targets, source=source, device=device)
         if self._strayed(model, trained, inputs, targets, device):
             raise InputError(
-                f"learning_rate {self.learning_rate:g} is too high: in {steps} steps on placeholder numbers from "
-                f"{self.low:g} to {self.high:g} the model diverges; lower it, or take adam. No label was drawn"
+                f"learning_rate {self.learning_rate:g} makes the model diverge in {steps} steps on placeholder "
+                f"numbers from {self.low:g} to {self.high:g}; lower it, or take adam (no label was drawn)"
             )
 
     def _strayed(self, before: nn.Module, after: nn.Module, inputs: Inputs, targets: np.ndarray, device: str) -> bool:

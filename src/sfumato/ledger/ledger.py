@@ -385,8 +385,8 @@ def _refuse_doubt(sources: list[_Source], *, same_run: bool, unrelated: bool) ->
         for id in source.ids(anonymous=True):
             if id in seen:
                 raise InputError(
-                    f"{seen[id].path} and {source.path} share entries of a writer without identity, which may be one "
-                    "release or two: same_run=True if one file is a copy of the other, unrelated=True to count both"
+                    f"{seen[id].path} and {source.path} share entries of a writer without identity; give "
+                    "same_run=True if one is a copy, or unrelated=True to count both"
                 )
         seen |= dict.fromkeys(source.ids(anonymous=True), source)
 

@@ -211,8 +211,8 @@ class Correlated(Mechanism, Generic[S]):
 def not_amplified(noise: str, sampler: CyclicPoisson) -> InputError:
     """Nothing is proven for this noise with this sampler."""
     return InputError(
-        f"cyclic Poisson sampling of {sampler.turns} parts amplifies banded noise of at most so many bands, got "
-        f"{noise}; use noise=banded with {sampler.turns} bands or fewer, or cohort=min_separation"
+        f"cyclic Poisson sampling of {sampler.turns} parts amplifies at most so many bands, got {noise}; "
+        f"use noise=banded with {sampler.turns} bands or fewer, or cohort=min_separation"
     )
 
 
@@ -225,7 +225,7 @@ def limits_of(sampler: Sampler, rounds: int) -> Participation:
     limits = sampler.participation(rounds)
     if limits is None:
         raise InputError(
-            "noise that is correlated over the rounds needs a cohort that limits how often a unit takes part, got "
+            "correlated noise needs a cohort that limits how often a unit takes part, got "
             f"{sampler.describe()}; use cohort=min_separation or shuffled, or noise=gaussian"
         )
     if isinstance(sampler, CyclicPoisson):  # a turn is over before the next one: one column counts

@@ -95,9 +95,8 @@ class ToeplitzNoise(Correlated[C]):
         grown = growth(self.strategy, rounds)
         if not grown <= MOST_GROWTH:
             raise InputError(
-                f"the noise of {rounds} rounds grows to {grown:.3g} times what is fresh in it, and single precision "
-                f"would round that away; take coefficients of noise={self.strategy.name} with which it stays below "
-                f"{MOST_GROWTH:g}, or fewer rounds"
+                f"the noise of {rounds} rounds grows to {grown:.3g} times its fresh part, above {MOST_GROWTH:g} "
+                f"(single precision); change the coefficients of noise={self.strategy.name}, or take fewer rounds"
             )
 
 

@@ -245,7 +245,7 @@ def _head(path: Path, lines: list[str]) -> tuple[int, int]:
     head = lines[0].split("\t") if lines else []
     if len(head) != 2 or not all(number.isdigit() and int(number) > 0 for number in head):
         raise InputError(
-            f"{path} must begin with the number of folds and of pairs, such as 10 and 300 with a tab between, got "
+            f"{path} must begin with the numbers of folds and pairs (10, a tab, 300), got "
             f"{(lines or [''])[0]!r:.80}; give LFW's pairs.txt of view 2"
         )
     return int(head[0]), int(head[1])

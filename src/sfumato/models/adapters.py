@@ -301,9 +301,8 @@ def _chosen(model: nn.Module, rank: int, layers: str | None) -> dict[str, nn.Con
             raise InputError(f"layer {name} has an adapter already; merge_lora(model) makes it a plain layer first")
         if rank >= _rank(each):
             raise InputError(
-                f"rank {rank} is not below {_rank(each)}, that of layer {name}: an adapter would be as large as the "
-                f"layer; train the layer itself, or name others by layers: larger ones are "
-                f"{some([*larger], _SHOWN) or 'none'}"
+                f"rank {rank} must be below {_rank(each)}, that of layer {name}; lower it, train the layer "
+                f"itself, or name larger layers by layers: {some([*larger], _SHOWN) or 'none'}"
             )
         if type(each).forward not in (nn.Conv2d.forward, nn.Linear.forward):
             raise InputError(f"layer {name} ({type(each).__name__}) has its own forward method; name others by layers")

@@ -104,13 +104,13 @@ def naming(model: nn.Module, names: Collection[str], where: str) -> Naming:
             return _mobilefacenet(model)
     else:
         raise InputError(
-            "published weights can be mapped to a ResNet, a MobileNetV2, a SqueezeNet or a MobileFaceNet, not to "
-            f"{type(model).__name__}; leave the weights out, or give the model.safetensors of a run of sfumato"
+            "published weights fit a ResNet, MobileNetV2, SqueezeNet or MobileFaceNet, got "
+            f"{type(model).__name__}; leave the weights out, or give the model.safetensors of a run of "
+            "sfumato"
         )
     raise InputError(
-        f"{where}: not the names of published weights of a {type(model).__name__}, "
-        f"found {some(sorted(names))}; give published weights of it, or the model.safetensors of a run of sfumato as "
-        "it was written (load_weights in Python)"
+        f"{where} must hold published weights of a {type(model).__name__} or be the model.safetensors of "
+        f"a run of sfumato (load_weights in Python), got the names {some(sorted(names))}"
     )
 
 

@@ -120,8 +120,8 @@ def stages_of(network: nn.Module) -> tuple[Stage, ...]:
     stages = getattr(network, "stages", None)
     if not callable(stages):
         raise InputError(
-            f"a {type(network).__name__} does not list its stages, so it cannot be cut; take one of the backbones, "
-            "nn.Sequential, or give the class a method stages() that returns sfumato.models.Stage"
+            f"a {type(network).__name__} does not list its stages, so it cannot be cut; take a backbone or "
+            "nn.Sequential, or write stages(), which returns sfumato.models.Stage"
         )
     found = stages()
     if not isinstance(found, Sequence) or not found or not all(isinstance(stage, Stage) for stage in found):

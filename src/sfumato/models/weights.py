@@ -102,8 +102,8 @@ def load_weights(model: nn.Module, path: str | Path, *, ignore: Collection[str] 
     for name, tensor in wanted.items():
         if found[name].shape != tensor.shape:
             raise InputError(
-                f"{path}: these are weights of another model: {name} is {list(found[name].shape)} in the file and "
-                f"{list(tensor.shape)} in the model; build the model with the arguments it was trained with"
+                f"{path} holds weights of another model: {name} is {list(found[name].shape)} in the file and "
+                f"{list(tensor.shape)} in the model; build the model as it was trained"
             )
     model.load_state_dict(found, strict=False)
     return metadata

@@ -143,8 +143,8 @@ class Recording:
         """
         if isinstance(losses, Shared):
             raise InputError(
-                f"the losses {list(losses.shape)} are the same for all examples, or computed from a parameter in a way "
-                "that cannot be followed; call the layer, or freeze it"
+                f"the losses {list(losses.shape)} are equal for all examples, or computed from a parameter "
+                "outside of its layer; call the layer, or freeze it"
             )
         if losses.dim() != 1:
             raise InputError(
@@ -160,8 +160,8 @@ class Recording:
             losses.sum().backward()
         elif torch.autograd.grad(losses.sum(), self._anchor, allow_unused=True)[0] is None and not self._factors:
             raise InputError(
-                "the losses depend on no trained parameter by the forward pass of this batch; compute them from it, "
-                "and look for .detach() or a frozen part"
+                "the losses depend on no trained parameter through this forward pass; compute them from it, and "
+                "look for .detach() or frozen parts"
             )
         self._stage = None
         keep = self._workspace.keep
@@ -307,9 +307,8 @@ class _LayerTap:
             rows = len(gradient) if gradient.dim() else 0
             if rows != recording._examples:
                 raise InputError(
-                    f"layer {self._layer.name!r} has {rows} rows in dimension 0 where there are "
-                    f"{recording._examples} examples; give it the examples as dimension 0 (batch_first=True), not "
-                    "joined with another dimension"
+                    f"layer {self._layer.name!r} has {rows} rows in dimension 0 for {recording._examples} examples; "
+                    "give it the examples alone as dimension 0 (batch_first=True)"
                 )
             recording._seeing = True
             try:

@@ -531,8 +531,8 @@ def rows_of(layer: Layer[Any], call: int, inputs: Any, output: Tensor, examples:
         known[place] = rows
     if before != rows:
         raise InputError(
-            f"layer {layer.name!r} has {rows} rows in dimension 0 for each example, and had {before} with another "
-            "batch; give it the examples as dimension 0 (batch_first=True), not joined with another dimension"
+            f"layer {layer.name!r} has {rows} rows in dimension 0 for each example, and {before} with another "
+            "batch; give it the examples alone as dimension 0 (batch_first=True)"
         )
     return rows
 

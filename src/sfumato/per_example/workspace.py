@@ -125,8 +125,8 @@ class Decisions:
         here = hash((self._so_far, *operation))
         if self._before.setdefault(here, rows) != rows:
             raise InputError(
-                f"a constant of the model has {examples} rows, as many as there are examples at once (or a multiple), "
-                f"and cannot be distinguished from them; set micro_batch to less than {examples}"
+                f"a constant of the model has {examples} rows, as many as the examples at once or a multiple; set "
+                f"micro_batch to less than {examples}"
             )
         self._so_far = hash((here, rows))
 

@@ -100,8 +100,8 @@ def save_release(folder: Path, phase: str, tensors: dict[str, Tensor]) -> None:
     path = _release_file(folder, phase)
     if path.exists() and digest(_RELEASED, read_tensors(path)[0]) != digest(_RELEASED, _plain(tensors)):
         raise InputError(
-            f"{phase} was drawn before this run died, and is something else now ({path}): two results with the same "
-            "noise reveal the records; make it as it was made then, or start a new run"
+            f"{phase} was drawn before this run died and differs now ({path}), which would reveal records; "
+            "make it as it was, or start a new run"
         )
     _write(path, tensors, _RELEASED)
 

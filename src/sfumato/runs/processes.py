@@ -109,8 +109,8 @@ def _one_line_errors() -> Iterator[None]:
         if isinstance(error, InputError):
             raise
         raise InputError(
-            f"another process of this run has ended or cannot be reached ({first_line(error)}); see what it said. What "
-            "was saved is whole: start all of them again with resume=True (--resume)"
+            f"another process of this run has ended or cannot be reached ({first_line(error)}); see its "
+            "output, then start all again with resume=True (--resume)"
         ) from None
 
 

@@ -309,8 +309,8 @@ class Run:
         """
         if self._rounds_taken and (phase is None or {None, phase} & set(self._rounds_taken)):
             raise InputError(
-                "one run holds one loop of a phase: a second one would draw the first one's cohorts and noise again; "
-                "give it a phase of its own, or a run in another folder, and add up the two statements"
+                "a phase holds one loop: a second would draw the same cohorts and noise; give it a phase of its "
+                "own, or another folder"
             )
         self._rounds_taken.append(phase)
 
@@ -530,8 +530,8 @@ class Run:
             raise InputError("the releases in the ledger were seeded; go on with the same seed, or start a new run")
         if not saved.complete and ledger.totals.run not in (None, self._identity()):
             raise InputError(
-                "the last entry of the ledger was written with another key than that in the checkpoint; take ledger "
-                "and checkpoint of one run, or start a new run"
+                "the last ledger entry was written with another key than the checkpoint's; take ledger and "
+                "checkpoint of one run, or start a new run"
             )
 
 

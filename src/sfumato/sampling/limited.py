@@ -88,8 +88,8 @@ def refuse_other_plan(name: str, planned: int, present: int, rounds: int, round:
     """
     if present != planned:
         raise InputError(
-            f"{name} was planned for {planned} units but {present} are present: a population that changes would change "
-            "who takes part when; set population to the number of units"
+            f"{name} was planned for {planned} units, got {present}, which would change who takes part when; "
+            "set population to the number of units"
         )
     if not 0 <= round < rounds:
         raise InputError(
@@ -104,8 +104,8 @@ def refuse_single_round(name: str, limits: Participation) -> NoReturn:
         InputError: always.
     """
     raise InputError(
-        f"one round of {name} has no event of its own, as nothing amplifies it and a unit is in at most {limits.most} "
-        f"of {limits.rounds} rounds; account the run as a whole, by event.min_separation or by correlated noise"
+        f"one round of {name} has no event of its own (at most {limits.most} of {limits.rounds} rounds a "
+        "unit); account by event.min_separation or correlated noise"
     )
 
 
@@ -326,18 +326,17 @@ class MinSeparation(Sampler):
     def _refuse_cohorts_that_cannot_fill(self) -> None:
         limits, units, population, rounds = self.limits, self.units, self._of("population"), self._of("rounds")
         in_a_row = min(limits.period, rounds)
-        remedy = "or set availability below 1 if not everybody checks in"
         if units * in_a_row > population:
             raise InputError(
-                f"cohorts of {units} cannot be kept full: {in_a_row} rounds in a row have no unit twice and need "
-                f"{units * in_a_row} units, but population is {population}; take smaller cohorts, or "
-                f"lower min_separation to {population // units - 1}, {remedy}"
+                f"cohorts of {units} cannot be kept full: {in_a_row} rounds in a row need {units * in_a_row} "
+                f"units, population is {population}; lower cohort.size, min_separation (to "
+                f"{population // units - 1}) or availability"
             )
         if units * rounds > population * limits.most:
             raise InputError(
-                f"cohorts of {units} cannot be kept full: {rounds} rounds take {units * rounds} "
-                f"participations, but {population} units have {limits.most} each; raise max_participations or "
-                f"lower rounds to {population * limits.most // units}, {remedy}"
+                f"cohorts of {units} cannot be kept full: {rounds} rounds take {units * rounds} participations, "
+                f"{population} units have {limits.most} each; raise max_participations, lower rounds (to "
+                f"{population * limits.most // units}) or availability"
             )
 
 

@@ -441,9 +441,8 @@ class CyclicPoisson(Sampler):
         if self.turns == 1:
             return event.poisson(self.sampling_rate)
         raise InputError(
-            f"one round of cyclic Poisson sampling with {self.turns} parts has no event of its own, as a unit is in at "
-            f"most one of {self.turns} rounds in a row; account the run by cyclic_poisson, as banded matrices do, or "
-            "set parts=1"
+            f"one round of cyclic Poisson sampling with {self.turns} parts has no event of its own; account "
+            "the run by cyclic_poisson, or set parts=1"
         )
 
     def participation(self, rounds: int) -> Participation | None:

@@ -112,15 +112,16 @@ def _refuse_private(schema: Schema, population: int) -> None:
     """Refuse columns and categories that reveal records; the refusal follows from what is public alone."""
     if schema.inferred:
         raise InputError(
-            f"with epsilon, columns and categories must be declared, and these {len(schema.columns)} columns were "
-            "taken from the records; write them to a file (data.schema.save(FILE), --write-schema FILE), review it, "
-            "and read the records with it (schema=FILE, --schema FILE)"
+            f"with epsilon, columns must be declared, got {len(schema.columns)} taken from the records; write "
+            "a schema (schema.save(FILE), --write-schema FILE), review and give it (schema=FILE, --schema "
+            "FILE)"
         )
     for column in schema.columns:
         if len(column.categories) > FEW and 2 * len(column.categories) > population:
             raise InputError(
-                f"with epsilon, {column.name!r} must have far fewer categories than the {population:,} {schema.unit}s, "
-                f"got {len(column.categories):,}, as names, ids and free text have; group them, or leave the column out"
+                f"with epsilon, {column.name!r} must have far fewer categories than {population:,} "
+                f"{schema.unit}s, got {len(column.categories):,}, as names and ids have; group them, or leave the "
+                "column out"
             )
 
 

@@ -240,8 +240,8 @@ class CriticGradients(Contribution):
             self._makes.step(-self._critic(made).mean(), index)
         except Diverged:
             raise InputError(
-                f"the generator diverged in step {index + 1:,}: its loss is not finite; start a new run with a lower "
-                "gan_learning_rate (what this one has released still counts)"
+                f"the generator diverged in step {index + 1:,}; start a new run with a lower gan_learning_rate "
+                "(this cost counts)"
             ) from None
 
     def _loss(self, parameters: dict[str, Tensor], real: Tensor, made: Tensor, between: Tensor) -> Tensor:

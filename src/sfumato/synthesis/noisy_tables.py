@@ -148,8 +148,8 @@ class Grids:
         if missing:
             shown = ", ".join(missing[:5]) + (f" … ({len(missing)} in all)" if len(missing) > 5 else "")
             raise InputError(
-                f"with epsilon every numeric column needs a public range, and these have none: {shown}; write "
-                "range: [lowest, highest] into the schema, without looking at the records"
+                f"with epsilon every numeric column needs a public range, got none for {shown}; write range: "
+                "[lowest, highest] into the schema, without looking at records"
             )
         times = _times(horizon, cells)
         starts = Grid(times.edges, np.concatenate([[0.0], times.values[1:]]), True)

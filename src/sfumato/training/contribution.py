@@ -217,14 +217,13 @@ def refuse_other(then: ModelFingerprint, now: ModelFingerprint, *, processes_the
     comparable = then["precision"] == now["precision"] and one.shape == other.shape
     if not comparable or not np.allclose(one, other, rtol=share, atol=0.0, equal_nan=True):
         raise InputError(
-            "the model or its loss computes something else than when this run began (on placeholder inputs): the same "
-            "noise would be added to another sum, and their difference would have none; resume with the same code, or "
-            "start a new run in another folder"
+            "the model or its loss computes something else than when this run began; resume with the same "
+            "code, or start a new run"
         )
     if now["draws"] and processes_then != processes_now:
         raise InputError(
-            f"the model draws random numbers, which {processes_now} processes divide in another way than the "
-            f"{processes_then} of this run: the same noise would be added to another sum; resume with {processes_then}"
+            f"{processes_now} processes divide the model's random numbers in another way than the "
+            f"{processes_then} of this run; resume with {processes_then} processes"
         )
 
 
@@ -300,8 +299,8 @@ def refuse_private_rows(
     found = set().union(*(rows.intersection(_digests(batch)) for batch in records))
     if found:
         raise InputError(
-            f"{len(found)} of the {len(rows)} {of} are training records: what is learned "
-            "from them has no noise; give other inputs that are no user's, or leave the records out of the training"
+            f"{len(found)} of the {len(rows)} {of} are training records, whose use would have no noise; give "
+            "inputs of no user, or leave them out of training"
         )
 
 

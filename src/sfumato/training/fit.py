@@ -439,8 +439,8 @@ class Setup:
             if not resume:
                 raise
             raise Coupled(
-                f"{error}. This run was begun without this check and cannot go on; its ledger, its metrics and a "
-                "statement that it has stay as they are"
+                f"{error}. This run began without this check and cannot go on; start a new one (its ledger, "
+                "metrics and statement stay)"
             ) from None
         fingerprint = first._fingerprint(parts)
         run.team.refuse_difference(fingerprint)
@@ -751,9 +751,8 @@ def _refuse_other_negatives(folder: RunFolder, negatives: Any) -> None:
     then, now = (folder.read_plan().get("about") or {}).get(_NEGATIVES), negatives.fingerprint()
     if then not in (None, now):
         raise InputError(
-            f"the negatives differ from those that the run in {folder.path} began with (SHA-256 {then[:12]}… then, "
-            f"{now[:12]}… now); give the same ones again (negatives=, --negatives), or start a new run in another "
-            "folder"
+            f"the negatives differ from those of the run in {folder.path} (SHA-256 {then[:12]}… then, "
+            f"{now[:12]}… now); give the same again (--negatives), or start a new run"
         )
 
 
@@ -761,8 +760,8 @@ def _refuse_within_run(prefix_cache: Path, out: str | Path | None) -> None:
     """Refuse private rows within the folder of a run."""
     if out is not None and prefix_cache.resolve().is_relative_to(Path(out).resolve()):
         raise InputError(
-            f"prefix_cache must lie outside of the run's folder, got {prefix_cache} in {out}: its rows are as private "
-            "as the records, and the folder of a run holds none of these; name another one (--prefix-cache)"
+            f"prefix_cache must lie outside of the run's folder, got {prefix_cache} in {out}: its rows are as "
+            "private as the records; name another (--prefix-cache)"
         )
 
 

@@ -168,8 +168,8 @@ class Split:
     def _refuse(self, names: Sequence[str]) -> None:
         if names:
             raise InputError(
-                f"the frozen layers keep something of what they see ({names[0]} changes), so what they make of a "
-                f"record is no fixed function of it; use layers that keep nothing, or {_WITHOUT}"
+                f"the frozen layers keep state of records ({names[0]} changes), so no features can be stored; use "
+                f"layers that keep nothing, or {_WITHOUT}"
             )
 
 
@@ -215,8 +215,8 @@ def split(model: nn.Module, trainable: str, inputs: Tensor) -> Split:
     later = {id(parameter): name for name, parameter in trainable_parameters(rest, trainable)}
     if others := [name for each, name in (*later.items(), *trained.items()) if (each in later) != (each in trained)]:
         raise InputError(
-            f"parameter {others[0]} has several names, and trainable={trainable!r} means another choice in the part "
-            f"after the cut than in the whole model; name it by all of them, untie it, or {_WITHOUT}"
+            f"parameter {others[0]} has several names, and trainable={trainable!r} chooses others after the "
+            f"cut; name it by all of them, untie it, or {_WITHOUT}"
         )
     tensors = {name: tensor.clone() for name, tensor in _held(whole).items()}
     found = Split(whole, prefix, rest, (), tensors, Attributes(whole))
@@ -280,9 +280,8 @@ def _refuse_undeclared(whole: nn.Module, stages: Sequence[Stage]) -> None:
     for stage in stages:
         if holds_more(stage.run):
             raise InputError(
-                f"the stage {stage.name} of this {type(whole).__name__} computes with modules or tensors that its "
-                "function holds itself, so a copy of it would share them; name them in its parts, and take them as "
-                f"arguments of run (lambda x, block: block(x)), or {_WITHOUT}"
+                f"the stage {stage.name} of this {type(whole).__name__} computes with modules or tensors of its "
+                f"function; name them in its parts, pass them to run, or {_WITHOUT}"
             )
 
 
@@ -294,8 +293,8 @@ def _refuse_not_the_sum(whole: nn.Module, stages: Sequence[Stage], inputs: Tenso
         found = Part(tried, stages)(inputs.clone())
     if not _close(found, wanted):
         raise InputError(
-            f"the stages of this {type(whole).__name__}, one after the other, do not give what it gives (a hook, or "
-            f"something between them); let stages() list all of it, or {_WITHOUT}"
+            f"the stages of this {type(whole).__name__}, in order, do not give its output (a hook, or "
+            f"something between them); let stages() list all, or {_WITHOUT}"
         )
 
 
@@ -336,14 +335,13 @@ def _tried(found: Split, inputs: Tensor) -> tuple[int, ...]:
         again = prefix(inputs.clone())
     if not all(_close(one, other) for each in (reversed_, alone) for one, other in zip(each, together, strict=True)):
         raise InputError(
-            f"the frozen layers up to {last} give something else for a record alone than for the same one among "
-            f"others, so what they make of it cannot be kept; use layers that work on each record by itself, or "
-            f"{_WITHOUT}"
+            f"the frozen layers up to {last} give a record other features alone than among others; use layers "
+            f"that treat each record by itself, or {_WITHOUT}"
         )
     if not _close(again, together):
         raise InputError(
-            f"the frozen layers up to {last} give something else when they see the same records again; let forward "
-            f"depend on its inputs and the weights alone, or {_WITHOUT}"
+            f"the frozen layers up to {last} give the same records other features again; let forward depend "
+            f"on inputs and weights alone, or {_WITHOUT}"
         )
     return tuple(together.shape[1:])
 

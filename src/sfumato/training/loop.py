@@ -339,8 +339,8 @@ class Loop:
         # Least and largest in one pass; NaN passes through both.
         if not all(torch.isfinite(end) for end in torch.aminmax(self._theta)):
             raise InputError(
-                f"the model became NaN or infinite in round {index + 1}; start a new run with a lower server learning "
-                "rate or less noise (what this one has released still counts)"
+                f"the model became NaN or infinite in round {index + 1}; start a new run with a lower server "
+                "learning rate or less noise (this cost counts)"
             )
         self.clip_norm = self._next_clip_norm(index, clip_norm, tally)
         self.round = index + 1

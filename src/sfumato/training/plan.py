@@ -525,8 +525,8 @@ def _refuse_spent(before: Event, adjacency: Adjacency, epsilon: float, delta: fl
     cost = accounting.guarantee(before, adjacency).epsilon(delta)
     if cost >= epsilon:
         raise InputError(
-            f"what is released before the rounds costs epsilon {cost:.4g} at delta {delta:g}, and epsilon "
-            f"{epsilon:g} is for all; give it more noise, or allow more epsilon"
+            f"the initial release costs epsilon {cost:.4g} at delta {delta:g}, and the whole run may cost "
+            f"{epsilon:g}; give it more noise, or allow more epsilon"
         )
 
 

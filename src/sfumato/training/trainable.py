@@ -222,9 +222,8 @@ class Trainable:
         if changed:
             what = "parameter" if changed[0] in dict(self.model.named_parameters()) else "buffer"
             raise InputError(
-                f"the model's {what} {changed[0]} changes while it trains, and would carry private records into the "
-                "release without noise; use a layer that keeps nothing of what it sees (group norm, plain weights), "
-                "or let public inputs go through the model first where only the first batch decides"
+                f"the model's {what} {changed[0]} changes while it trains and has no noise; use layers without "
+                "state (group norm), or let public inputs through first"
             )
 
     def with_public_inputs(self) -> list[nn.Module]:

@@ -298,8 +298,8 @@ class NeighbourVoter:
         found = self._features(inputs)
         if not np.array_equal(found, self._features(inputs[::-1].copy())[::-1], equal_nan=True):
             raise InputError(
-                f"the features {self._name} of a query are others when queries come in another order, so one record "
-                "could move those of all others; give a module that neither draws nor keeps anything"
+                f"the features {self._name} of a query change with the order of queries; give a module that "
+                "neither draws nor keeps anything"
             )
         self._nearest = NearestRecords(
             found,

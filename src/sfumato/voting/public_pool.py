@@ -95,8 +95,8 @@ def _named(names: Sequence[str] | None, count: int, others: Sequence[str] | None
     assert others is not None
     if not all(name.isdecimal() for name in others):
         raise InputError(
-            f"of {what} and the agents one names its classes ({_listed(others)}) and one has numbers, so it is unknown "
-            "which are the same; give both the same names"
+            f"one of {what} and the agents names its classes ({_listed(others)}), the other has numbers; give "
+            "both the same names"
         )
     return [str(number) for number in range(count)]
 

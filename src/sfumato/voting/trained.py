@@ -285,8 +285,8 @@ class TrainedVoter:
         if not np.isfinite(found).all():
             query = int(np.argmin(np.isfinite(found).all(1)))
             raise InputError(
-                f"its model gives no finite number for query {query}; does its training diverge, or has it records "
-                "that are not finite? lower the learning rate, or leave the agent out"
+                f"its model gives no finite number for query {query}; lower the learning rate, check for records "
+                "that are not finite, or leave the agent out"
             )
         if not self._soft:
             if self._agents.of_attributes:

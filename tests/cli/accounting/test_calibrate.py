@@ -89,7 +89,10 @@ def test_a_tiny_delta_is_answered(sfumato):
         (("--epsilon", 1, "--sampling-rate", 0), "--sampling-rate must be in (0, 1]"),
         (("--epsilon", 1, "--sampling-rate", 1.5), "--sampling-rate must be in (0, 1]"),
         (("--epsilon", 1, "--steps", 0), "steps must be a whole number >= 1"),
-        (("--epsilon", 1, "--noise-multiplier", 1), "give two of --noise-multiplier, --steps and --sampling-rate"),
+        (
+            ("--epsilon", 1, "--noise-multiplier", 1),
+            "give two of --noise-multiplier, --steps (or --epochs)",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(sfumato, words, answer):
@@ -151,7 +154,7 @@ def test_account_and_calibrate_choose_delta_by_one_rule_and_say_which(sfumato, w
     ("words", "told"),
     [
         (EPOCHS[2:], "give --examples too"),
-        (EPOCHS[:4], "give two of --noise-multiplier, --steps and --sampling-rate"),
+        (EPOCHS[:4], "give two of --noise-multiplier, --steps (or --epochs)"),
         ((*EPOCHS, "--steps", 3), "--epochs takes the place of --steps"),
         ((*EPOCHS[:4], "--steps", 3, "--sampling-rate", 0.1), "take the place of --sampling-rate"),
         ((*EPOCHS, "--noise-multiplier", 1), "the third is searched"),

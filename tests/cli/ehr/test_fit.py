@@ -279,7 +279,7 @@ BAD = {
     "before 1900": (GOOD.assign(day=["1899-12-30", "1899-12-31", "1900-01-01"] * 20), "before 1900"),
     "dates with and without a zone": (
         GOOD.assign(day=["2020-01-01T00:00:00Z", "2020-01-02", "2020-01-03"] * 20),
-        "all dates with a zone",
+        "or with a zone",
     ),
     "one class": (GOOD.assign(died="no"), "the outcome 'died'"),
 }
@@ -331,7 +331,7 @@ def test_the_columns_that_were_found_are_written_down_for_a_person_and_nothing_i
     assert "is there already" in sfumato(*words, "--write-schema", file).line
     assert sorted(path.name for path in tmp_path.iterdir()) == ["schema.yaml", "visits.csv"]
     private = ("--epsilon", 8, "--horizon", 10, "--dry-run", "--batch-size", 4, "--gan-batch-size", 4)
-    assert "columns and categories must be declared" in sfumato(*words, *private).line
+    assert "columns must be declared" in sfumato(*words, *private).line
     file.write_text(file.read_text().replace("name: bili, kind: numeric", "name: bili, kind: numeric, range: [0, 9]"))
     told = sfumato(*words[:4], "--schema", file, *private)
     assert told.code == 0, told.err

@@ -54,7 +54,7 @@ def test_a_run_goes_on_beside_the_same_negatives_only(
     assert sfumato("fedemb", "--data", people, *ROUNDS, *ALONE, *given, *more, "--out", out).code == 0
     others = photos(6, 3, side=20)
     line = sfumato("fedemb", "--resume", out, "--negatives", others).line
-    assert f"the negatives differ from those that the run in {out} began with" in line
+    assert f"the negatives differ from those of the run in {out}" in line
     assert "--negatives" in line
     assert "another plan" not in line
     assert sfumato("fedemb", "--resume", out).code == 0

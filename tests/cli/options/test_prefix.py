@@ -146,9 +146,9 @@ REFUSED = {
     ),
     "too high": (
         ("--lora-rank", 99, "--lora-layers", "conv1", "--trainable", "lora"),
-        "rank 99 is not below 25, that of layer conv1",
+        "rank 99 must be below 25, that of layer conv1",
     ),
-    "adapters that nobody trains": (("--lora-rank", 2), "say --trainable lora to train them alone"),
+    "adapters that nobody trains": (("--lora-rank", 2), "give lora (adapters alone)"),
     "no adapters to train": (("--trainable", "lora+last"), "there are none; add --lora-rank 4"),
     "no projection to train": (("--trainable", "projection"), "there is none; add --projection 64"),
     "blocks": (("--trainable", "last_blocks:7"), "last_blocks must be from 1 to 2, the blocks of this LeNet, got 7"),

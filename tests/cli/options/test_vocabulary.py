@@ -127,7 +127,7 @@ def test_a_run_goes_on_with_the_same_vocabulary_only(sfumato, posts: Path, tmp_p
         (("--epsilon", 8, "--vocabulary-noise", -1), "--vocabulary-noise must be > 0, got -1"),
         (("--epsilon", 8, "--vocabulary-words", 0), "--vocabulary-words must be a whole number >= 1, got 0"),
         (("--epsilon", 8, "--text", "characters"), "--vocabulary private counts words"),
-        (("--epsilon", 8, "--model", "networks:mine"), "has a vocabulary of its own size"),
+        (("--epsilon", 8, "--model", "networks:mine"), "fixes the number of words"),
         (("--epsilon", 8, "--weights", "model.safetensors"), "--weights are of a model with another vocabulary"),
         (("--epsilon", 8, "--cohort", "fixed_size"), "choose another sampling"),
         (("--epsilon", 8, "--vocabulary", "words.txt", "--words-per-user", 3), "is for --vocabulary private"),
@@ -170,4 +170,4 @@ def test_a_vocabulary_that_nobody_can_fill_is_told_before_it_is_paid_for(sfumato
     warned, refused = run.err.strip().splitlines()
     assert run.code == 2
     assert "hardly any word can be released" in warned
-    assert "no word is above the threshold" in refused
+    assert "no word passed the threshold" in refused

@@ -130,7 +130,7 @@ def test_dates_count_from_the_first_visit(tmp_path: Path):
         ("al,1,pulse,66", "al,-1,pulse,66", r"the time 'hour' at .*csv line 9 is -1"),
         ("al,1,pulse,66", "al,2020-01-01,pulse,66", r"the time 'hour' at .*csv line 9 is '2020-01-01'"),
         ("al,1,pulse,66", "al,1,pulse,inf", r"'pulse' is 'inf' at .*csv line 9"),
-        ("al,1,pulse,66", "al,1,pulse", r"line 9 has 3 columns, the first row has 4; complete the row"),
+        ("al,1,pulse,66", "al,1,pulse", r"line 9 has 3 columns, the first row has 4; complete or remove the row"),
         ("who,hour,code", "who,hour,kode", r"no column 'code' for code='code' \(did you mean kode\?\)"),
     ],
 )

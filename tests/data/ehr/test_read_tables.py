@@ -160,8 +160,8 @@ GOOD = "who,day,x,w\na,0,1,k\na,1,2,l\nb,0,3,k\nb,2,4.5,k\n"
         ("b,2,", "b,-2,", r"the time 'day' at .*visits.csv line 5 is -2; times count from the patient's origin"),
         ("b,2,", "b,inf,", r"line 5 is inf"),
         ("b,2,", "b,,", r"the time 'day' is missing at .* line 5; fill it in"),
-        ("b,2,", "b,soon,", r"the time 'day' at .* line 5 is 'soon'; times must be all numbers, all dates"),
-        ("b,2,", "b,2020-01-01,", r"line 5 is '2020-01-01'; times must be all numbers"),
+        ("b,2,", "b,soon,", r"the time 'day' at .* line 5 is 'soon'; write all times as numbers"),
+        ("b,2,", "b,2020-01-01,", r"line 5 is '2020-01-01'; write all times as numbers"),
         ("b,2,", ",2,", r"the patient is missing \(.*\) at .* line 5"),
         (
             "b,2,4.5",
@@ -172,7 +172,7 @@ GOOD = "who,day,x,w\na,0,1,k\na,1,2,l\nb,0,3,k\nb,2,4.5,k\n"
         ("b,2,4.5", "b,2,inf", r"'x' is 'inf' at .* line 5"),
         ("w\n", "x\n", r"has the column 'x' twice"),
         ("w\n", "who\n", r"has the column 'who' twice"),
-        ("b,2,4.5,k", "b,2,4.5", r"line 5 has 3 columns, the first row has 4; complete the row"),
+        ("b,2,4.5,k", "b,2,4.5", r"line 5 has 3 columns, the first row has 4; complete or remove the row"),
     ],
 )
 def test_a_bad_row_is_refused_with_its_line_and_a_remedy(old: str, new: str, said: str, tmp_path: Path):
@@ -190,9 +190,9 @@ DATES = "who,day,x\na,2020-01-01,1\na,2020-01-02,2\nb,2020-01-01,3\n"
     [
         ("1899-12-31", r"line 4 is 1899-12-31 00:00:00, before 1900, .*drop the row"),
         ("0001-01-01", r"line 4 is 0001-01-01 00:00:00, before 1900"),
-        ("2020-01-01T00:00:00Z", r"line 4 is '2020-01-01T00:00:00Z'; times must be .*all dates with a zone"),
+        ("2020-01-01T00:00:00Z", r"line 4 is '2020-01-01T00:00:00Z'; write all times .*or with a zone"),
         ("2020-13-01", r"line 4 is '2020-13-01'"),
-        ("5", r"line 4 is '5'; times must be all numbers, all dates"),
+        ("5", r"line 4 is '5'; write all times as numbers"),
     ],
 )
 def test_a_date_that_cannot_be_meant_is_refused_with_its_line(date: str, said: str, tmp_path: Path):

@@ -193,7 +193,7 @@ def test_a_user_of_several_files_is_one_person(tmp_path: Path) -> None:
         (f"{HEADER}\n1,2,3,4\n1,3,9.5,4", r"the value 9.5 at .*line 3 is outside of \[0.5, 5\]"),
         (f"{HEADER}\n1,2,3,4\n ,3,4,4", r"the user is missing \(.*\) at .*line 3"),
         (f"{HEADER}\n1,2,3,4\n1,,4,4", r"the item is missing \(.*\) at .*line 3"),
-        (f"{HEADER}\n1,2,3,soon", "the time 'soon' at .*line 2 is neither"),
+        (f"{HEADER}\n1,2,3,soon", "the time 'soon' at .*line 2 must be a number or a date"),
         (f"{HEADER}\n1,2,3,4\n\n1,2,3", "line 4 has 3 columns, the first row has 4"),
         ("1::2::3::4\n1::7:x:3::4", "line 2 is not divided by '::'"),
     ],

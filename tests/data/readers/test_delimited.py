@@ -53,7 +53,7 @@ def test_the_name_or_the_first_line_tells_the_delimiter(name: str, tmp_path: Pat
 @pytest.mark.parametrize(
     ("content", "told"),
     [
-        (b"a,b\n1,2\n\n3\n", "line 4 has 1 columns, the first row has 2; complete the row"),
+        (b"a,b\n1,2\n\n3\n", "line 4 has 1 columns, the first row has 2; complete or remove the row"),
         (b'a,b\n"1\n2",3\n4,5,6\n', "line 4 has 3 columns, the first row has 2"),
         (b'a,b\n1, "al"\n', "line 2 has blanks in front of the quote of ' \"al\"'; remove them"),
         (b"a,b\n1,2\n3,\xff\n", "is not UTF-8 at line 3; convert it to UTF-8"),

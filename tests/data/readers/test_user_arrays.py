@@ -33,7 +33,7 @@ def test_bad_files_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "text.npz").write_text("hello")
     (tmp_path / "flipped.npz").write_bytes(content[:5000] + b"????" + content[5004:])
     for name, message in [
-        ("shares", r"must be uint8.*got float32 \(4, 8, 8\); bring pixels to whole numbers.*name the array inputs"),
+        ("shares", r"must be uint8.*got float32 \(4, 8, 8\); scale pixels.*name the array inputs"),
         ("keys", "has the keys pixels; needed are"), ("pickle", "cannot be read as npz"), ("cut", "cannot be read"),
         ("text", "cannot be read"), ("flipped", "cannot be read"), ("absent", "there is no file"),
     ]:  # fmt: skip

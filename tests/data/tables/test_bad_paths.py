@@ -188,7 +188,7 @@ def test_paths_that_do_not_end_like_pictures_need_their_folder(flat_folder: Path
     rows = pa.table({**listed, "file": [path.removesuffix(".png") for path in listed["file"]]})
     assert "no column has pictures" in _refusal(open_users, rows, user="person", folder=flat_folder)
     told = _refusal(open_users, rows, user="person", input="file")
-    assert "of paths of pictures that do not end like some, name the folder: --folder FOLDER or folder=" in told
+    assert "for paths of pictures, --folder FOLDER (folder=)" in told
 
 
 def test_a_folder_is_refused_where_no_paths_start_at_it(flat_folder: Path, listed: dict[str, list]) -> None:

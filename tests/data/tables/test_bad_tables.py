@@ -73,7 +73,7 @@ def test_one_user_alone_is_read_and_told() -> None:
         ([[], [], []], "x at position 0 is an empty list"),
         ([1.0, 2.0, None], r"x is missing (null) at position 2"),
         ([["a"], ["b"], ["c"]], "x must be numbers or lists of them, got string"),
-        (["a", "b", "c"], "input='x' is text; say in Python how it becomes ids: tokenize=data.Tokenizer("),
+        (["a", "b", "c"], "input='x' is text; give tokenize=data.Tokenizer("),
     ],
 )
 def test_lists_are_of_one_shape_and_whole(cells: list, told: str, tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ def test_what_is_no_list_of_ids_a_text_is_refused() -> None:
         (7, "tokenize must be a data.Tokenizer or a function from texts to ids, got int"),
     ]:
         assert told in _refusal(table, input="note", tokenize=rule)
-    assert "is text; say in Python how it becomes ids" in _refusal(table, input="note")
+    assert "is text; give tokenize=" in _refusal(table, input="note")
     assert "tokenize is for texts; the table has none in x" in _refusal(table, input="x", tokenize=len)
     missing = pa.table({"note": ["a", None]})
     assert "note is missing (null) at position 1" in _refusal(missing, input="note", tokenize=len)

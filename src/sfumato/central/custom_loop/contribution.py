@@ -109,8 +109,8 @@ def _plain(value: Any, name: str, tensors: dict[str, Tensor]) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise InputError(
-        f"keep: the state {name} is {type(value).__name__}, which a checkpoint cannot hold; leave it out, or give it a "
-        "state_dict of tensors, numbers, text, lists and dictionaries"
+        f"keep: a checkpoint cannot hold the state {name} ({type(value).__name__}); leave it out, or give "
+        "it a state_dict of tensors, numbers, text, lists and dictionaries"
     )
 
 
@@ -170,9 +170,8 @@ class SumDigests:
             self._flags, self._begin = self._flags & ~os.O_TRUNC, ""
         elif known != word:
             raise InputError(
-                f"step {step + 1} was released before with another sum. Both would have the same noise, and their "
-                "difference none. Pass the state of the loop in keep, take the step from done, and keep the loop, the "
-                "collate function and the number of processes; or start a new run in another folder"
+                f"step {step + 1} was released with another sum under the same noise; restore the loop's code, "
+                "state (keep, done) and processes, or start a new run"
             )
 
     def forget(self) -> None:
@@ -247,7 +246,11 @@ class LossDrift:
             for one, other in zip(self._first, now, strict=True)
         ):
             self.found = step + 1
-            warnings.warn(f"{_WHAT.format(step=self.found)}. The statement takes this to be {_RISK}", stacklevel=2)
+            warnings.warn(
+                f"At step {self.found} the same examples and weights gave other losses or gradients; let schedules "
+                "follow done or released weights, never earlier losses (see the statement)",
+                stacklevel=2,
+            )
 
     def _measured_in(self, when: Callable[[], AbstractContextManager[None]]) -> Measured:
         with when():
@@ -256,16 +259,6 @@ class LossDrift:
     def assumptions(self) -> list[Assumption]:
         """What the guarantee rests on then."""
         return [] if self.found is None else [Assumption("loop_drift", {"step": self.found})]
-
-
-_WHAT = (
-    "At step {step} the loop gave the same examples, at the same weights, other losses or gradients than when the run "
-    "was opened"
-)
-_RISK = (
-    "a schedule that follows from the number of steps or from released weights alone; where it follows from examples "
-    "(a mean of earlier losses, a memory bank), no bound on one example holds"
-)
 
 
 _POOL, _PROBES = 128, 24
@@ -452,9 +445,8 @@ class CustomContribution(GradientSum):
         touched = self.trained.touched(theta)
         if touched:
             raise InputError(
-                f"{touched[0]!r} of the model was changed between two steps, but not by the run. Keep averages and "
-                "copies outside of the model; pass scheduled values to the forward pass as an argument (done is the "
-                "number of steps)"
+                f"{touched[0]!r} of the model was changed between two steps, not by the run; keep copies outside "
+                "the model, and pass scheduled values to forward"
             )
 
     def _micro_batch(self, examples: np.ndarray, key: int, share: ClippedSum) -> tuple[Tensor, Tensor] | None:

@@ -71,8 +71,8 @@ class MapRows:
         """How many there are; refuses a data set that has grown or shrunk."""
         if len(self._dataset) != self._count:
             raise InputError(
-                f"the data set had {self._count:,} examples when the run was opened and has {len(self._dataset):,} "
-                "now; the guarantee holds for the first number only: do not change the data set during a run"
+                f"the data set had {self._count:,} examples when the run was opened, got {len(self._dataset):,}; "
+                "do not change it during a run"
             )
         return self._count
 
@@ -103,8 +103,8 @@ class MapRows:
                 return found
         except (IndexError, KeyError) as error:
             raise InputError(
-                f"the data set of {self._count:,} examples has none at one of the places {list(places)[:3]} … "
-                f"({type(error).__name__}: {first_line(error)}); it needs one for each place from 0 to its length"
+                f"the data set of {self._count:,} examples has none at places {list(places)[:3]} … "
+                f"({type(error).__name__}: {first_line(error)}); it needs one for each place below its length"
             ) from None
 
     def batch(self, places: Sequence[int], key: int) -> Any:
@@ -152,10 +152,8 @@ class MapRows:
         now = None if self._before is None else histories([lambda: _Reads(self).outcomes(self._pairs())])
         if self._before is not None and now is not None and not torch.equal(now[0], self._before[0]):
             raise Coupled(
-                "the data set gives other examples than when the run was opened: it keeps something of those that were "
-                "read (a mean of the first, a vocabulary that grows), or was changed (an epoch, a transform); compute "
-                "an example from itself alone, and leave the data set as it is: what it draws from torch, "
-                "numpy.random or random is drawn anew in each step"
+                "the data set gives other examples than when the run was opened; compute each example from "
+                "itself alone, and leave transforms as they are"
             )
 
     def _pairs(self) -> list[int]:
@@ -180,9 +178,8 @@ class MapRows:
         for place, one, other in zip(places, first, again, strict=True):
             if one != other:
                 raise InputError(
-                    f"example {place} of the data set changes when it is read again. Compute an example from its own "
-                    "record, without state; draw random numbers from torch, numpy.random or random, which the run "
-                    "seeds for each example"
+                    f"example {place} of the data set changes when it is read again; compute it from its own record, "
+                    "and draw from torch, numpy.random or random"
                 )
         findings.refuse()
 

@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 _BATCH, _STEP, _PAUSE, _OVER = "batch", "step", "pause", "over"
 _LEFT_OUT = (
-    "a micro-batch was left out: backward(losses) was not called for it; its examples were drawn, and the guarantee "
-    "counts on it. Give their losses, whatever they are"
+    "backward(losses) was not called for a micro-batch, whose examples were drawn; call it with their losses, whatever "
+    "they are"
 )
 
 
@@ -190,8 +190,8 @@ class PrivateLoop:
                 return
             if self._state != _STEP:
                 raise InputError(
-                    "some micro-batches of a step were left out, but the draw decides who takes part; let the inner "
-                    "loop run to its end (or leave the outer loop to stop the run)"
+                    "some micro-batches of a step were left out; let the inner loop run to its end, or leave the "
+                    "outer loop to stop the run"
                 )
             self._advance()
 
@@ -367,8 +367,8 @@ class PrivateLoop:
             ) from error
         if "does not require grad" in str(error):
             raise InputError(
-                f"a backward pass without a gradient to follow ({first_line(error)}): batches that only try the loop "
-                "out have none; leave loss.backward() out, backward(losses) is the backward pass"
+                f"loss.backward() found no gradient to follow ({first_line(error)}): trial batches have none; "
+                "leave it out, as backward(losses) is the backward pass"
             ) from error
         if out_of_memory(error):
             raise InputError(

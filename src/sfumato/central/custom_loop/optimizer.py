@@ -103,8 +103,8 @@ class WrappedOptimizer:
     def _refuse(self, *_: Any) -> None:
         if not self._allowed:
             raise InputError(
-                "optimizer.step() was called by hand: the step would have no noise; leave it out, the optimiser steps "
-                "by itself when the last micro-batch of a step has gone through backward(losses)"
+                "optimizer.step() was called by hand, which adds no noise; leave it out: backward(losses) of the "
+                "last micro-batch takes the step"
             )
 
 
@@ -137,7 +137,7 @@ def refuse_changed(optimizer: torch.optim.Optimizer, settings: list[dict[str, An
             if before.get(name) != group.get(name):
                 raise InputError(
                     f"{name} of the optimiser was changed {when}, where losses without noise could decide it; change "
-                    "it after the inner loop of steps(), by the number of steps (done)"
+                    "it after the inner loop of steps(), by done"
                 )
 
 
@@ -149,8 +149,8 @@ def refuse_gradients(parameters: Sequence[nn.Parameter]) -> None:
     """
     if any(parameter.grad is not None for parameter in parameters):
         raise InputError(
-            "a trained parameter has a .grad that the run did not write: it would have no noise; leave .grad and "
-            "loss.backward() alone, and give the losses to backward(losses)"
+            "a trained parameter has a .grad that the run did not write, without noise; leave .grad alone, "
+            "and give the losses to backward(losses)"
         )
 
 
@@ -163,8 +163,8 @@ def trained_by(optimizer: Any, model: nn.Module) -> list[str]:
     _refuse_kind(optimizer)
     if isinstance(optimizer, torch.optim.LBFGS):
         raise InputError(
-            "LBFGS computes the loss several times a step, and each time would cost a release; use SGD, Adam or "
-            "another optimiser whose step needs no closure"
+            "LBFGS computes the loss several times a step, at the cost of a release each; use SGD, Adam or "
+            "another optimiser without a closure"
         )
     held = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
     named = {id(parameter): name for name, parameter in model.named_parameters()}
@@ -176,8 +176,8 @@ def trained_by(optimizer: Any, model: nn.Module) -> list[str]:
     ]
     if strangers:
         raise InputError(
-            f"the optimiser holds a parameter of shape {strangers[0]} that is not the model's, and would train it "
-            "without noise; build it from this model's parameters (after the model is on its device)"
+            f"the optimiser holds a parameter of shape {strangers[0]}, none of the model's; build it from "
+            "this model's parameters, after the model is on its device"
         )
     for key, name in named.items():
         parameter = model.get_parameter(name)

@@ -120,9 +120,8 @@ class EHRDataset:
         object.__setattr__(self, "subjects", tuple(self.subjects))
         if self.schema.subject is None or len(self.subjects) != len(self.ids):
             raise InputError(
-                f"subjects must be one for each of the {len(self.ids):,} ids, in a column that the schema names, got "
-                f"{len(self.subjects):,} and the column {self.schema.subject!r}; name it as the schema's subject, or "
-                "leave subjects out"
+                f"subjects must be one for each of the {len(self.ids):,} ids, got {len(self.subjects):,} for the "
+                f"column {self.schema.subject!r}; set the schema's subject, or leave subjects out"
             )
 
     def _refuse_visits(self) -> None:

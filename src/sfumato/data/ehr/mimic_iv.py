@@ -311,8 +311,8 @@ def _items_of(schema: Schema, labels: dict[str, str], folder: Path) -> dict[str,
     for column in schema.temporal:
         if column.name not in known or column.kind != "numeric":
             raise InputError(
-                f"the schema's {column.name!r} must be a number, and the label of one item in d_labitems of {folder}, "
-                "or 'label (itemid)' where several have it; correct it"
+                f"the schema's {column.name!r} must be numeric and the label of one item in d_labitems of "
+                f"{folder} ('label (itemid)' where several share it); correct it"
             )
     return {known[column.name]: column.name for column in schema.temporal}
 

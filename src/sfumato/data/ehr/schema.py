@@ -209,8 +209,8 @@ class Schema:
             refuse_name(self.subject)
             if self.unit == "patient":
                 raise InputError(
-                    f"a schema with the subject {self.subject!r} has several ids a patient, so its unit is a stay, an "
-                    "admission or a record, got patient; set unit, or leave subject out"
+                    f"the subject {self.subject!r} gives a patient several ids, so the unit cannot be patient; set "
+                    "unit to stay, admission or record, or leave subject out"
                 )
         counts = Counter(filter(None, [self.id, self.subject, self.time, *(column.name for column in self.columns)]))
         if twice := [name for name, count in counts.items() if count > 1]:

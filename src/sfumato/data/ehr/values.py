@@ -202,8 +202,8 @@ def times_of(array: pa.Array, name: str, where: Where) -> tuple[np.ndarray, bool
             usual = kinds[~missing][0]
             row = int((~missing & (kinds != usual if (kinds[~missing] != 0).all() else kinds == 0)).argmax())
             raise InputError(
-                f"the time {name!r} at {where(row)} is {array[row].as_py()!r}; times must be all numbers, all dates as "
-                "2026-01-31T12:30:00, or all dates with a zone as 2026-01-31T12:30:00+01:00; write them in one way"
+                f"the time {name!r} at {where(row)} is {array[row].as_py()!r}; write all times as numbers, as "
+                "2026-01-31T12:30:00, or with a zone as 2026-01-31T12:30:00+01:00"
             )
         array = distinct.take(pa.array(np.where(missing, 0, rows))) if len(kept) else pa.nulls(len(rows), pa.float64())
     if missing.all():
@@ -471,6 +471,6 @@ def refuse_nearly_unique(records: EHRDataset) -> None:
             single = int((np.bincount(pairs[0]) == 1).sum()) if pairs.size else 0
             if len(column.categories) > FEW and 2 * single > len(column.categories):
                 raise InputError(
-                    f"{column.name!r} has {len(column.categories):,} different texts, of which {single:,} are of one "
-                    "patient each, as names, ids and free text are; name it in drop=, or group the texts"
+                    f"{column.name!r} has {len(column.categories):,} different texts, {single:,} of them of one "
+                    "patient each, as names and ids are; name it in drop=, or group the texts"
                 )

@@ -281,9 +281,8 @@ def array_file(path: Path | str) -> UserDataset:
         )
     if "inputs" not in arrays and inputs.dtype != np.uint8:
         raise InputError(
-            f"{path}: images must be uint8 [n, height, width] or [n, height, width, channels], got {inputs.dtype} "
-            f"{inputs.shape}; bring pixels to whole numbers from 0 to 255, or name the array inputs if they are no "
-            "pictures"
+            f"{path}: images must be uint8 [n, height, width] or [n, height, width, channels], got "
+            f"{inputs.dtype} {inputs.shape}; scale pixels to 0–255, or name the array inputs"
         )
     users = arrays["users"]
     labels = arrays["labels"] if "labels" in arrays else users.astype(str)

@@ -317,8 +317,8 @@ class Delimited:
             at = f" line {self.line(int(row[1]) - 1)}" if row else ""
             if row and (ragged := _RAGGED.match(said, row.end())):
                 raise InputError(
-                    f"{self.title}{at} has {ragged[2]} columns, the first row has {ragged[1]}; complete the row, quote "
-                    "fields with a delimiter in them, without blanks in front of the quote, or remove the row"
+                    f"{self.title}{at} has {ragged[2]} columns, the first row has {ragged[1]}; complete or remove the "
+                    "row, or quote fields that hold a delimiter (no blank before)"
                 ) from None
             if "invalid UTF8" in said:
                 raise InputError(f"{self.title} is not UTF-8 at{at}; convert it to UTF-8") from None

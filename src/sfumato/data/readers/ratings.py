@@ -279,9 +279,9 @@ def ratings(
         first = int((~kept).argmax())
         if on_unknown == "refuse":
             raise InputError(
-                f"{rows.where(first)} rates the item {rows.item_names[rows.items[first]]!r}, which {catalogue.title} "
-                "does not have; leave such ratings out with on_unknown=skip (--on-unknown skip), or train with a "
-                "catalogue that has it"
+                f"{rows.where(first)} rates the item {rows.item_names[rows.items[first]]!r}, which "
+                f"{catalogue.title} does not have; skip such ratings (on_unknown=skip, --on-unknown skip), or "
+                "take a catalogue that has it"
             )
         notes.append(f"{int((~kept).sum()):,} ratings of items that {catalogue.title} does not have were left out")
         if not kept.any():
@@ -450,8 +450,8 @@ def times_of(array: pa.Array, where: Where) -> tuple[np.ndarray, bool]:
         if array is None:
             row = next((row for row, text in enumerate(texts.to_pylist()) if not _is_time(text)), 0)
             raise InputError(
-                f"the time {texts[row].as_py()!r} at {where(row)} is neither a number nor a date as 2026-01-31, all "
-                "with a time zone or all without; correct or drop the row"
+                f"the time {texts[row].as_py()!r} at {where(row)} must be a number or a date as 2026-01-31, all "
+                "with a zone or none; correct or drop the row"
             )
     dates = is_date(array.type)
     if not (dates or is_number(array.type) or pa.types.is_null(array.type)):

@@ -43,8 +43,8 @@ def compared_bits(question: Question, talliers: int) -> int:
     least = share_variance(min(stds), talliers)
     if least < _LEAST_STD**2:
         raise InputError(
-            f"a tallier's share of the noise has a std of {math.sqrt(least):.3g} units, and shares below {_LEAST_STD} "
-            f"do not add up to a discrete Gaussian; use more units a vote than {question.units}"
+            f"a tallier's noise has a std of {math.sqrt(least):.3g} units, below {_LEAST_STD}, so shares add "
+            f"up to no discrete Gaussian; raise units a vote above {question.units}"
         )
     std = max(stds)
     noise = _STDS * math.sqrt(share_variance(std, talliers) * talliers)
@@ -54,8 +54,8 @@ def compared_bits(question: Question, talliers: int) -> int:
     if bits > FIELD.bits - _MASK_BITS - 2:
         raise InputError(
             f"counts of {question.agents} agents with {question.units} units a vote and noise of "
-            f"{question.noise_std:g} votes need {bits} bits, and a tally of several parties has "
-            f"{FIELD.bits - _MASK_BITS - 2}; use fewer units"
+            f"{question.noise_std:g} votes need {bits} bits, and the tally has {FIELD.bits - _MASK_BITS - 2}; "
+            "use fewer units"
         )
     return bits
 

@@ -182,8 +182,8 @@ class Credentials:
         far = [host for host in hosts if not on_loopback(host)]
         if far and self.certificate is None and not self.without_tls:
             raise InputError(
-                f"{far[0]} is not this machine, and who reads all shares reads the votes; give --certificate, "
-                "--key and --authority, or --without-tls in a network that encrypts by itself"
+                f"{far[0]} is not this machine, and all shares reveal the votes; give --certificate, --key and "
+                "--authority, or --without-tls in an encrypted network"
             )
 
     def context(self, *, server: bool) -> ssl.SSLContext | None:

@@ -370,8 +370,8 @@ class _Tallier:
         names = [each["name"] for each in answers.values()]
         if self._agreed is None and any(each["known"] not in (None, names) for each in answers.values()):
             raise InputError(
-                "a tallier has another key than when this question was first asked, so its noise would be fresh; start "
-                "it with its old folder, or ask under a new token"
+                "the tallier has another key than when this question was first asked; start it with its old "
+                "folder, or ask under a new token"
             )
         return names
 
