@@ -140,7 +140,10 @@ def test_regression_learns_and_its_measures_are_in_the_files(tmp_path: Path) -> 
     rmse = float(np.sqrt(np.mean((outputs - np.asarray(test.targets)) ** 2)))
     assert kept["trained"]["rmse"] == pytest.approx(rmse, rel=1e-6)
     assert kept["trained"]["r2"] > 0.9 > kept["untrained"]["r2"]
-    assert set(kept["trained"]) == {"rmse", "mae", "r2", "not_finite"}
+    assert set(kept["trained"]) == {"rmse", "mae", "r2", "not_finite", "baselines"}
+    constant = kept["trained"]["baselines"]["constant"]
+    assert constant["rmse"] == pytest.approx(np.std(np.asarray(test.targets)), rel=1e-6)
+    assert constant["gain"]["rmse"][0] == pytest.approx(constant["rmse"] - rmse, rel=1e-6)
     assert Regression().headline(kept["trained"]) == f"RMSE {rmse:.4g}"
 
 
@@ -264,4 +267,7 @@ def test_one_output_may_come_with_or_without_its_dimension() -> None:
     plan = DPSGD(task="regression", steps=3, cohort=20, noise=0, clipping=None, seed=1)
     one, other = plan.fit(Flat(), FLOATS, test=FLOATS), plan.fit(linear(), FLOATS, test=FLOATS)
     torch.testing.assert_close(one.model.part.weight, other.model.weight)
-    assert one.evaluation["trained"] == pytest.approx(other.evaluation["trained"])
+    rows = [each.evaluation["trained"] for each in (one, other)]
+    for row in rows:
+        del row["baselines"]
+    assert rows[0] == pytest.approx(rows[1])

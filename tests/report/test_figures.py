@@ -257,20 +257,38 @@ def test_contributions_that_are_not_finite_count_from_a_half_on(make_run, lost, 
     assert bool(found) == told
 
 
-@pytest.mark.parametrize(("auc", "told"), [(0.42, True), (0.5, True), (0.503, True), (0.52, False)])
-def test_an_area_of_a_half_is_guessing(make_run, auc, told):
-    run = measure(measure(make_run(), auc=auc), "untrained", auc=0.4)
+def baseline(name: str, measures: dict, **gain: tuple[float, float, float]) -> dict:
+    return {"baselines": {name: {**measures, "gain": {each: list(ends) for each, ends in gain.items()}}}}
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "told"), [(-0.3, -0.1, "worse than"), (-0.1, 0.1, "not measurably better than"), (0.01, 0.2, "")]
+)
+def test_a_model_within_the_interval_of_a_baseline_is_said_to_be_no_better(make_run, low, high, told):
+    run = make_run()
+    measure(run, accuracy=0.55, likely_cause="Likeliest cause: noise.")
+    measure(run, **baseline("constant", {"accuracy": 0.5}, accuracy=((low + high) / 2, low, high)))
     found = trouble(read_run(run))
-    assert ("learned nothing" in found and "guessing gives 0.5" in found) == told
+    if told:
+        assert found.startswith(f"The model is {told} a constant prediction: accuracy 0.55 against 0.5 on the test")
+        assert found.endswith("Likeliest cause: noise.")
+        page = render([read_run(run)]).replace("\N{NO-BREAK SPACE}", " ")
+        assert page.index(found) < page.index("ε = ")
+    else:
+        assert found == ""
     assert trouble(read_run(run), measured=False) == ""
 
 
-def test_an_accuracy_no_better_than_guessing_is_none(make_run):
-    run = measure(make_run(), accuracy=0.1, auc=None)
-    whole = json.loads((run / "evaluation.json").read_text())
-    (run / "evaluation.json").write_text(json.dumps({**whole, "classes": 10}))
-    assert "guessing among 10 gives 0.1" in trouble(read_run(run))
-    assert trouble(read_run(measure(run, accuracy=0.3))) == ""
+def test_one_measure_that_is_better_is_enough(make_run):
+    run = measure(make_run(), accuracy=0.9, auc=0.8)
+    gains = {"accuracy": (0.0, -0.1, 0.1), "auc": (0.3, 0.2, 0.4)}
+    assert trouble(read_run(measure(run, **baseline("constant", {"accuracy": 0.9, "auc": 0.5}, **gains)))) == ""
+
+
+def test_the_baselines_stand_next_to_the_measures(make_numbers):
+    more = baseline("constant", {"rmse": 0.875}, rmse=(0.6, 0.5, 0.7))
+    page = render([read_run(make_numbers("run", untrained=REGRESSION, trained={**REGRESSION, "rmse": 0.2, **more}))])
+    assert "constant 0.875" in page
 
 
 def test_a_training_that_brought_nothing_is_said_to_have_brought_nothing(make_run):
@@ -359,14 +377,6 @@ def test_a_training_that_brought_nothing_is_called_that_where_less_is_better(mak
     assert trouble(read_run(better)) == ""
     before, after = {"rmse": 0.3, "within_half": 0.5}, {"rmse": 0.2, "within_half": 0.4}
     assert trouble(read_run(make_numbers("stars", untrained=before, trained=after))) == ""
-
-
-@pytest.mark.parametrize(("measures", "name"), [(REGRESSION, "r2"), (COUNTS, "deviance_explained")])
-@pytest.mark.parametrize(("explained", "told"), [(-0.5, True), (0.0, True), (0.01, False)])
-def test_a_model_no_better_than_a_constant_learned_nothing(make_numbers, measures, name, explained, told):
-    first = next(iter(measures))
-    run = make_numbers("run", untrained={**measures, first: 9.0}, trained={**measures, name: explained})
-    assert trouble(read_run(run)).startswith("The model learned nothing: its") == told
 
 
 def test_a_score_that_holds_no_measure_is_damaged(make_numbers):

@@ -31,6 +31,7 @@ sfumato._check.InputError: the model takes no input 'faktor'; its forward takes 
 """
 
 import hashlib
+import math
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from inspect import Parameter, signature
@@ -378,14 +379,17 @@ class Classification(Task):
                 )
 
     def measure(self, model: nn.Module, data: ExampleDataset, *, curve: bool, device: str) -> dict[str, Any]:
-        """Accuracy, mean log loss and, for two classes, the area under the ROC curve; with `curve` the confusion."""
+        """Accuracy, mean log loss and, for two classes, the area under the ROC curve; with `curve` the confusion, and a
+        constant to compare with."""
         if data.num_classes is None:
             raise InputError(f"there are no classes to measure on: {data}; give test data like those of the training")
-        counts = ClassificationCounts(data.num_classes)
+        counts = ClassificationCounts(data.num_classes, compare=curve)
         for labels, logits in predict(model, data, device=device):
             counts.add(logits[:, : data.num_classes], labels)
         report = counts.report()
         row: dict[str, Any] = report.summary()
+        if curve:
+            row["baselines"] = counts.baselines()
         if curve and report.confusion is not None:
             row["confusion"] = report.confusion.tolist()
         return row
@@ -413,6 +417,14 @@ class _Numbers(Task):
         """All measures; one that is infinite or unknown is left out of its row."""
         return list(self.columns.values()), list(self.columns), self.line(evaluation)
 
+    def _added(
+        self, sums: RegressionSums | CountsSums, model: nn.Module, data: ExampleDataset, *, curve: bool, device: str
+    ) -> dict[str, Any]:
+        for targets, outputs in predict(model, data, device=device):
+            sums.add(outputs, targets)
+        row: dict[str, Any] = sums.report().summary()
+        return {**row, "baselines": sums.baselines()} if curve else row
+
 
 class Regression(_Numbers):
     """A model maps inputs to numbers [n, k], or [n] or [n, 1] for one each; targets are of that shape."""
@@ -424,11 +436,8 @@ class Regression(_Numbers):
         _refuse_no_numbers(data, "regression")
 
     def measure(self, model: nn.Module, data: ExampleDataset, *, curve: bool, device: str) -> dict[str, Any]:
-        """Errors, and how much of the targets' spread is explained."""
-        sums = RegressionSums()
-        for targets, outputs in predict(model, data, device=device):
-            sums.add(outputs, targets)
-        return sums.report().summary()
+        """Errors, and how much of the targets' spread is explained; with `curve` a constant to compare with."""
+        return self._added(RegressionSums(compare=curve), model, data, curve=curve, device=device)
 
 
 class Counts(_Numbers):
@@ -452,10 +461,7 @@ class Counts(_Numbers):
 
     def measure(self, model: nn.Module, data: ExampleDataset, *, curve: bool, device: str) -> dict[str, Any]:
         """The Poisson log loss, also next to that of the best constant rate; and the mean of the rates."""
-        sums = CountsSums()
-        for targets, outputs in predict(model, data, device=device):
-            sums.add(outputs, targets)
-        return sums.report().summary()
+        return self._added(CountsSums(compare=curve), model, data, curve=curve, device=device)
 
 
 class CustomLoss(_Numbers):
@@ -476,15 +482,20 @@ class CustomLoss(_Numbers):
         self._required()
 
     def measure(self, model: nn.Module, data: ExampleDataset, *, curve: bool, device: str) -> dict[str, Any]:
-        """The mean loss; left out where the loss of an example is not finite."""
-        loss, total, wrong = self._required(), 0.0, 0
+        """The mean loss with its standard error; left out where the loss of an example is not finite."""
+        loss, total, squares, wrong = self._required(), 0.0, 0.0, 0
         for outputs, targets in outputs_of(model, data, device=device):
             with torch.inference_mode():
                 losses = loss(outputs, targets).double()
             good = torch.isfinite(losses)
             total += float(losses[good].sum())
+            squares += float((losses[good] ** 2).sum())
             wrong += int((~good).sum())
-        return {**({} if wrong else {"loss": total / len(data)}), "not_finite": wrong}
+        if wrong:
+            return {"not_finite": wrong}
+        mean, count = total / len(data), len(data)
+        error = math.sqrt(max(squares / count - mean**2, 0.0) / count)
+        return {"loss": mean, "standard_error": {"loss": error}, "not_finite": 0}
 
     def _required(self) -> LossPerExample:
         if self._loss is None:

@@ -113,6 +113,8 @@ def measurements(task: Task, evaluation: dict[str, Any]) -> list[str | Table]:
     models += [MONITORED] if MONITORED in evaluation else []
     names, keys, about = task.table(evaluation)
     rows = [[name, *(_cell(evaluation[name], key) for key in keys)] for name in models]
+    baselines = (evaluation.get("trained") or evaluation[models[0]]).get("baselines") or {}
+    rows += [[f"baseline: {name}", *(_cell(row, key) for key in keys)] for name, row in baselines.items()]
     lines: list[str | Table] = [Table(["model", *names], rows), f"\n{about}"]
     if MONITORED in evaluation:
         count = evaluation[MONITORED]["users"]

@@ -252,6 +252,15 @@ class _Server:
             self._trained.model.train()
 
 
+def support_labels(data: UserDataset, users: np.ndarray, local: Client) -> Iterator[np.ndarray]:
+    """The labels of the records that each person's own part is rebuilt from."""
+    support = Phase(records="support", local=None, shared=None, batch_size=None)
+    for user in users:
+        one = np.array([user])
+        order, _ = orders_of_examples(support, data.sizes[one], _seeds(data, one), local.reconstruction)
+        yield np.asarray(data.examples(int(user))[1])[order]
+
+
 def _records(data: UserDataset, users: np.ndarray) -> ClientData:
     return gather(data, Cohort.of_single_units(users), global_classes=True)
 

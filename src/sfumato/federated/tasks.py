@@ -10,10 +10,12 @@ of a person's records is the same in every measurement. People with a single rec
 
 import base64
 import io
+import itertools
 import math
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, ClassVar
 
 import numpy as np
@@ -29,8 +31,9 @@ from sfumato.data import UserDataset, to_tensor
 from sfumato.data.text import EOS_NAME, OOV_NAME, PADDING
 from sfumato.federated.client import PartlyLocalTraining, Phase
 from sfumato.federated.losses import ClassLoss, Loss, NextTokenLoss, OutputLoss, SquaredLoss
-from sfumato.federated.serving import Serving
-from sfumato.metrics import nearest, similarity_histogram
+from sfumato.federated.serving import Serving, support_labels
+from sfumato.metrics import SimilarityHistogram, nearest, similarity_histogram
+from sfumato.metrics.baselines import CONSTANT, RANDOM, compared, error_gain, mean_gain, root_gain, standard_error
 from sfumato.metrics.regression import NUMBERS
 from sfumato.training.contribution import Task
 
@@ -75,6 +78,8 @@ class OutputTask(Task):
 
     things: ClassVar[str]
     """What an example of the data is called, in the plural."""
+    compared: ClassVar[Mapping[str, tuple[int, int]]]
+    """What is compared with baselines: measure → its column of `sums`, and 1 where more is better, -1 where less is."""
 
     def check(self, data: UserDataset) -> None:
         """Refuse data of another kind, or of fewer than two users."""
@@ -94,6 +99,33 @@ class OutputTask(Task):
     def row(self, sums: list[float]) -> dict[str, Any]:
         """The measurement that follows from the sums; there is at least one thing."""
 
+    @abstractmethod
+    def baselines(self, users: Callable[[], Iterator[np.ndarray]], known: Any) -> dict[str, np.ndarray]:
+        """What predictors that read no input give.
+
+        Args:
+            users: the labels of the records that were measured, user by user; each call begins anew.
+            known: from `known_of`.
+
+        Returns:
+            baseline → its `sums` for each user, float64 [users, k].
+        """
+
+    def gains(self, sums: np.ndarray, baselines: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        """The model next to baselines, as its row has them; sums of each are [users, k]."""
+        found, row = {}, self.row(sums.sum(axis=0).tolist())
+        for name, constant in baselines.items():
+            measures = self.row(constant.sum(axis=0).tolist())
+            with np.errstate(invalid="ignore"):
+                gains = {
+                    measure: mean_gain(better * (sums - constant)[:, column], sums[:, 0])
+                    for measure, (column, better) in self.compared.items()
+                }
+            if "rmse" in row and "rmse" in measures:
+                gains["rmse"] = root_gain(gains["rmse"], row["rmse"], measures["rmse"])
+            found[name] = compared(measures, gains)
+        return found
+
     def known_of(self, data: UserDataset, device: str) -> Any:
         """What `sums` has to know of the data, found once; nothing unless overridden."""
         return None
@@ -103,22 +135,31 @@ class OutputTask(Task):
         return max(1, data.num_classes)
 
     def measure(self, model: nn.Module, data: UserDataset, *, curve: bool, device: str) -> dict[str, Any]:
-        """Over all records of all users."""
+        """Over all records of all users; with `curve` next to baselines."""
         step, known = max(1, _AT_ONCE // self.size_of(data)), self.known_of(data, device)
-        total = torch.zeros((), dtype=torch.float64, device=device)  # there until the end, as one tensor
+        each = []
         was_training = model.training
         model.eval()
         try:
             with torch.inference_mode():
                 for user in range(len(data)):
                     inputs, labels = data.examples(user)
+                    total = torch.zeros((), dtype=torch.float64, device=device)
                     for start in range(0, len(labels), step):
                         outputs = model(to_tensor(inputs[start : start + step]).to(device))
                         targets = torch.from_numpy(labels[start : start + step]).to(device)
                         total = total + self.sums(outputs, targets, known)
+                    if total.dim():
+                        each.append(total)
         finally:
             model.train(was_training)
-        return self.row_of(total)
+        sums = torch.stack(each) if each else torch.zeros((1, 1), dtype=torch.float64)
+        row = self.row_of(sums.sum(0))
+        if curve:
+            measured = [user for user in range(len(data)) if data.sizes[user]]
+            labels_of = lambda: (np.asarray(data.examples(user)[1]) for user in measured)  # noqa: E731
+            row["baselines"] = self.gains(sums.cpu().numpy(), self.baselines(labels_of, known))
+        return row
 
     def row_of(self, total: Tensor) -> dict[str, Any]:
         """The row of sums over all data.
@@ -149,6 +190,7 @@ class Classes(OutputTask):
 
     columns: ClassVar = {"accuracy": "accuracy", "log_loss": "log loss"}
     things: ClassVar = "records"
+    compared: ClassVar = {"accuracy": (1, 1), "log_loss": (2, -1)}
 
     def refuse_other(self, data: UserDataset) -> None:
         """Refuse sequences, values and attributes."""
@@ -171,6 +213,13 @@ class Classes(OutputTask):
         row: dict[str, Any] = {"records": int(count), "accuracy": right / count}
         return {**row, "log_loss": loss / count} if math.isfinite(loss) else row
 
+    def baselines(self, users: Callable[[], Iterator[np.ndarray]], known: Any) -> dict[str, np.ndarray]:
+        """The most frequent class, with the frequencies of classes as probabilities."""
+        counts = _counts(users())
+        losses, best = _log_losses(counts), counts.argmax()
+        rows = [(len(labels), (labels == best).sum(), losses[labels].sum()) for labels in users()]
+        return {CONSTANT: np.array(rows, np.float64)}
+
 
 # How far a model's predictions of values, such as ratings, are from them.
 
@@ -183,6 +232,7 @@ class Values(OutputTask):
 
     columns: ClassVar = {name: NUMBERS[name] for name in ("rmse", "within_half", "mae")}
     things: ClassVar = "values"
+    compared: ClassVar = {"rmse": (1, -1)}
 
     def refuse_other(self, data: UserDataset) -> None:
         """Refuse data of classes or sequences."""
@@ -206,6 +256,16 @@ class Values(OutputTask):
             row |= {"rmse": math.sqrt(squared / count), "within_half": close / count, "mae": absolute / count}
         return row
 
+    def baselines(self, users: Callable[[], Iterator[np.ndarray]], known: Any) -> dict[str, np.ndarray]:
+        """The mean of all values."""
+        values = np.concatenate([np.zeros(0), *users()])
+        return {CONSTANT: self.constants(users(), itertools.repeat(values.mean()))}
+
+    def constants(self, users: Iterator[np.ndarray], means: Iterator[float]) -> np.ndarray:
+        """The sums of a number for each user, float64 [users, 4]."""
+        errors = [np.abs(values.astype(np.float64) - mean) for values, mean in zip(users, means, strict=False)]
+        return np.array([(len(e), (e**2).sum(), (e <= _HALF).sum(), e.sum()) for e in errors], np.float64)
+
 
 # How often a model predicts the next token of users' sequences, and how sure it is of it.
 #
@@ -224,6 +284,7 @@ class NextToken(OutputTask):
         "perplexity": "perplexity",
     }
     things: ClassVar = "tokens"
+    compared: ClassVar = {"accuracy": (1, 1), "log_loss": (2, -1)}
 
     def refuse_other(self, data: UserDataset) -> None:
         """Refuse data that are no sequences."""
@@ -263,12 +324,107 @@ class NextToken(OutputTask):
             row["perplexity"] = math.exp(min(loss / tokens, 700.0))  # beyond it, doubles end
         return row
 
+    def baselines(self, users: Callable[[], Iterator[np.ndarray]], known: Tensor) -> dict[str, np.ndarray]:
+        """The frequencies of single tokens; and of pairs, which are counted in one half of the users and measured on
+        the other half: counted and measured on the same tokens, they would know each rare pair."""
+        easy = known.cpu().numpy()
+        counts = _counts(labels[labels != PADDING] for labels in users())
+        losses, best = _log_losses(counts), counts.argmax()
+        single, halves = [], [_Bigrams(counts), _Bigrams(counts)]
+        for place, labels in enumerate(users()):
+            there = labels[labels != PADDING]
+            single.append(_token_sums(there, there == best, losses[there], easy))
+            halves[place % 2].add(labels)
+        pairs = []
+        for place, labels in enumerate(users()):
+            there, right, loss = halves[1 - place % 2].predict(labels)
+            pairs.append(_token_sums(there, right, loss, easy))
+        found = {"unigram": np.array(single, np.float64)}
+        return found if len(pairs) < _FEWEST_USERS else {**found, "bigram": np.array(pairs, np.float64)}
+
     def line(self, evaluation: dict[str, Any]) -> str:
         """Tokens and sequences."""
         return (
             f"on {evaluation['tokens']:,} tokens in {evaluation['examples']:,} test sequences of "
             f"{evaluation['users']:,} users"
         )
+
+
+_FEWEST_USERS = 4  # half of whom count pairs of tokens
+_PRIOR = 5.0
+"""Observations that the frequencies of single tokens count for, next to those of the pairs that follow a token."""
+
+
+def _counts(labels: Iterable[np.ndarray]) -> np.ndarray:
+    """How often each class is there, int64 [classes that occur]."""
+    counts = np.zeros(1, np.int64)
+    for some in labels:
+        found = np.bincount(some.ravel(), minlength=len(counts))
+        found[: len(counts)] += counts
+        counts = found
+    return counts
+
+
+def _log_losses(counts: np.ndarray) -> np.ndarray:
+    """The log loss of each class where probabilities are frequencies."""
+    with np.errstate(divide="ignore"):
+        return -np.log(counts / max(counts.sum(), 1))
+
+
+def _token_sums(tokens: np.ndarray, right: np.ndarray, losses: np.ndarray, easy: np.ndarray) -> tuple[float, ...]:
+    """The sums of `NextToken` from predictions of tokens, each [n]."""
+    hard = ~np.isin(tokens, easy)
+    return len(tokens), right.sum(), losses.sum(), hard.sum(), (right & hard).sum(), float(len(easy))
+
+
+class _Bigrams:
+    """Predicts a token from the one before by counts of pairs, smoothed by the frequencies of single tokens.
+
+    Args:
+        counts: of single tokens; they say how often an unseen pair is expected.
+    """
+
+    def __init__(self, counts: np.ndarray) -> None:
+        self._size = len(counts) + 1  # the last id stands in front of a sequence
+        self._single = counts / max(counts.sum(), 1)
+        self._seen: list[np.ndarray] = []
+
+    def add(self, labels: np.ndarray) -> None:
+        """Count the pairs of some sequences, [n, T]."""
+        before, tokens = self._pairs(labels)
+        self._seen.append(before * self._size + tokens)
+
+    def predict(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Tokens of sequences without padding, whether each is the most likely one, and its log loss, [n] each."""
+        codes, counts, firsts, best = self._table
+        before, tokens = self._pairs(labels)
+        place = np.minimum(np.searchsorted(codes, before * self._size + tokens), max(len(codes) - 1, 0))
+        found = codes[place] == before * self._size + tokens if len(codes) else np.zeros(len(tokens), bool)
+        pair = np.where(found, counts[place] if len(counts) else 0, 0)
+        chance = (pair + _PRIOR * self._single[tokens]) / (firsts[before] + _PRIOR)
+        return tokens, best[before] == tokens, -np.log(chance)
+
+    @cached_property
+    def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Codes of pairs in order, their counts, how often each token comes first, and what most likely follows it."""
+        codes, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *self._seen]), return_counts=True)
+        before, tokens = codes // self._size, codes % self._size
+        firsts = np.bincount(before, weights=counts, minlength=self._size)
+        best = np.full(self._size, self._single.argmax(), np.int64)
+        weights = counts + _PRIOR * self._single[tokens]
+        order = np.lexsort((weights, before))  # the last one of each first token is the likeliest that was seen
+        last = np.flatnonzero(np.diff(before[order], append=-1))
+        top = order[last]
+        better = weights[top] >= _PRIOR * self._single.max()
+        best[before[top][better]] = tokens[top][better]
+        return codes, counts, firsts, best
+
+    def _pairs(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The token before each, and each, of what is no padding."""
+        labels = labels.astype(np.int64)
+        before = np.concatenate([np.full((len(labels), 1), self._size - 1), labels[:, :-1]], axis=1)
+        there = labels != PADDING
+        return np.where(before == PADDING, self._size - 1, before)[there], labels[there]
 
 
 def _ids(data: UserDataset, names: tuple[str, ...]) -> Tensor:
@@ -399,7 +555,8 @@ def evaluate(
         model: maps inputs to embeddings [n, d].
         data: the labels are the identities to separate.
         fars: false accept rates.
-        curve: add the ROC curve and its area, and the pictures nearest to some (`nearest_pictures`), if there are any.
+        curve: add the ROC curve and its area, the standard error of each recall over identities, and the pictures
+            nearest to some (`nearest_pictures`), if there are any.
         device: where the model lies.
     """
     parts = [(labels, vectors) for _, labels, vectors in embed(model, data, device=device)]
@@ -416,9 +573,37 @@ def evaluate(
         drawn = similarities.roc()
         row["auc"] = float(drawn.auc)
         row["roc"] = {"fpr": drawn.fpr.tolist(), "tpr": drawn.tpr.tolist()}
+        errors = _errors(similarities, vectors, labels, recall.threshold)
+        row["standard_error"] = {name: error for name, error in errors.items() if error is not None}
+        measures: dict[str, Any] = {"auc": 0.5, "recall_at_far": {f"{far:g}": far for far in fars}}
+        row["baselines"] = {RANDOM: compared(measures, {"auc": error_gain(row["auc"] - 0.5, errors["auc"])})}
         if pictures := nearest_pictures(data, labels, vectors):
             row["nearest"] = pictures
     return row
+
+
+def _errors(
+    similarities: SimilarityHistogram, vectors: np.ndarray, labels: np.ndarray, thresholds: Mapping[float, float]
+) -> dict[str, float | None]:
+    """Standard errors of the recall above thresholds and of the area, over identities drawn independently.
+
+    The similarities of different people are taken as known: they are many more than those of the same.
+    """
+    below = np.append(0.0, np.cumsum(similarities.impostor)) / similarities.impostor_pairs
+    order = np.argsort(labels, kind="stable")
+    accepted: dict[float, list[float]] = {far: [] for far in thresholds}
+    ranks, pairs = [], []
+    for rows in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
+        if len(rows) < 2:
+            continue
+        found = (vectors[rows] @ vectors[rows].T)[np.triu_indices(len(rows), 1)]
+        for far, threshold in thresholds.items():
+            accepted[far].append(float((found > threshold).sum()))
+        ranks.append(float(below[np.searchsorted(similarities.similarity, found)].sum()))
+        pairs.append(float(len(found)))
+    sizes = np.array(pairs)
+    each = {f"recall_at_far/{far:g}": standard_error(np.array(sums), sizes) for far, sums in accepted.items()}
+    return {**each, "auc": standard_error(np.array(ranks), sizes)}
 
 
 def _at_once(inputs: torch.Tensor) -> int:
@@ -560,24 +745,46 @@ class Personalised(Task):
         phases = self.phases or ((self.client.local.phase,) if self.client.local.phase.most else ())
         asked = Phase(records="query", local=None, shared=None, batch_size=None)
         known = self.inner.known_of(data, device)
-        groups: dict[int, Tensor] = {}
-        people = np.zeros(len(_GROUPS), np.int64)
+        sums: dict[int, Tensor] = {}
+        labels: dict[int, np.ndarray] = {}
         for answers in serving.answers(data, phases, asked):
-            group = np.searchsorted(_GROUPS, data.sizes[answers.users], side="right") - 1
-            owner = np.repeat(group, answers.counts)
-            people += np.bincount(group[answers.counts > 0], minlength=len(_GROUPS))
-            for each in np.unique(owner).tolist():
-                here = torch.from_numpy(owner == each).to(answers.outputs.device)
-                sums = self.inner.sums(answers.outputs[here], answers.labels[here], known)
-                groups[each] = groups[each] + sums if each in groups else sums
-        total = sum(groups.values(), torch.zeros((), dtype=torch.float64, device=device))
-        row = self.inner.row_of(total)
+            counts = answers.counts.tolist()
+            parts = (answers.outputs.split(counts), answers.labels.split(counts))
+            for user, outputs, wanted in zip(answers.users.tolist(), *parts, strict=True):
+                if len(wanted):
+                    sums[user] = self.inner.sums(outputs, wanted, known)
+                    labels[user] = wanted.cpu().numpy()
+        users = np.array(sorted(sums), np.int64)
+        each = torch.stack([sums[user] for user in users.tolist()]) if len(users) else torch.zeros((1, 1))
+        row = self.inner.row_of(each.sum(0))
         if curve:
+            found, group = each.cpu().numpy(), np.searchsorted(_GROUPS, data.sizes[users], side="right") - 1
             row["by_records"] = [
-                {**self.inner.row(groups[each].tolist()), "records": _range(each), "users": int(people[each])}
-                for each in sorted(groups)
+                {
+                    **self.inner.row(found[group == number].sum(axis=0).tolist()),
+                    "records": _range(number),
+                    "users": int((group == number).sum()),
+                }
+                for number in np.unique(group).tolist()
             ]
+            row["baselines"] = self.inner.gains(found, self._baselines(data, users, labels, known))
         return row
+
+    def _baselines(
+        self, data: UserDataset, users: np.ndarray, labels: Mapping[int, np.ndarray], known: Any
+    ) -> dict[str, np.ndarray]:
+        """Those of the inner task; and of values each user's mean, of the records that the own part is rebuilt from."""
+
+        def asked() -> Iterator[np.ndarray]:
+            return (labels[user] for user in users.tolist())
+
+        found = self.inner.baselines(asked, known)
+        if isinstance(self.inner, Values):
+            everyone = np.concatenate(list(asked())).mean()
+            kept = support_labels(data, users, self.client)
+            means = iter([float(some.mean()) if len(some) else everyone for some in kept])
+            found["user mean"] = self.inner.constants(asked(), means)
+        return found
 
     def about_test(self, data: UserDataset, row: dict[str, Any]) -> dict[str, Any]:
         """As of the inner task."""

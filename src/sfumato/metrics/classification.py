@@ -30,6 +30,7 @@ import numpy as np
 from sklearn.metrics import average_precision_score
 
 from sfumato._check import InputError, whole
+from sfumato.metrics.baselines import CONSTANT, area_gain, compared, mean_gain
 
 
 def attribute_scores(truth: np.ndarray, scores: np.ndarray) -> dict[str, float]:
@@ -93,12 +94,13 @@ class ClassificationCounts:
 
     Args:
         num_classes: number of classes, ≥ 2.
+        compare: keep label, loss and success of each example, for `baselines`.
 
     Raises:
         InputError: fewer than two classes.
     """
 
-    def __init__(self, num_classes: int) -> None:
+    def __init__(self, num_classes: int, *, compare: bool = False) -> None:
         whole(at_least=2, num_classes=num_classes)
         self.num_classes = int(num_classes)
         tabulated = self.num_classes <= _MOST_IN_A_TABLE
@@ -107,6 +109,8 @@ class ClassificationCounts:
         self._loss = 0.0
         self._scores: list[np.ndarray] = []
         self._positive: list[np.ndarray] = []
+        self._compare = compare
+        self._each: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []  # labels, successes, losses of examples
 
     def add(self, logits: Any, labels: Any) -> None:
         """Add a batch.
@@ -137,6 +141,31 @@ class ClassificationCounts:
         if self.num_classes == 2:
             self._scores.append(margins)
             self._positive.append(classes == 1)
+        if self._compare:
+            successes, every_loss = np.zeros(len(classes)), np.full(len(classes), np.inf)
+            successes[usable], every_loss[usable] = predicted == true, losses
+            self._each.append((classes, successes, every_loss))
+
+    def baselines(self) -> dict[str, dict[str, Any]]:
+        """The model next to a constant: the most frequent class, with the frequencies of classes as probabilities.
+
+        Returns:
+            baseline → its accuracy, log loss and, for two classes, AUC of ½; and the model's gain in each, see
+            `sfumato.metrics.baselines`.
+        """
+        labels, successes, losses = (np.concatenate(column) for column in zip(*self._each, strict=True))
+        counts = np.bincount(labels, minlength=self.num_classes)
+        with np.errstate(divide="ignore"):
+            constant = -np.log(counts / len(labels))[labels]
+        measures = {"accuracy": float(counts.max() / len(labels)), "log_loss": float(constant.mean())}
+        gains = {
+            "accuracy": mean_gain(successes - (labels == counts.argmax())),
+            "log_loss": mean_gain(constant - losses),
+        }
+        if (area := self._auc()) is not None:
+            measures["auc"] = 0.5
+            gains["auc"] = area_gain(area, int(counts[1]), int(counts[0]))
+        return {CONSTANT: compared(measures, gains)}
 
     def report(self) -> ClassificationReport:
         """The numbers of all batches so far.

@@ -44,6 +44,7 @@ import numpy as np
 
 from sfumato._check import InputError
 from sfumato._lazy import scipy
+from sfumato.metrics.baselines import CONSTANT, compared, mean_gain, root_gain
 
 _ROUND_OFF = 1e-28  # of a variance, relative to the mean's square
 
@@ -69,10 +70,16 @@ class RegressionReport:
 
 
 class RegressionSums:
-    """Adds up batches of outputs and targets."""
+    """Adds up batches of outputs and targets.
 
-    def __init__(self) -> None:
+    Args:
+        compare: keep the outputs and targets, for `baselines`.
+    """
+
+    def __init__(self, *, compare: bool = False) -> None:
         self._examples = self._not_finite = 0
+        self._compare = compare
+        self._each: list[tuple[np.ndarray, np.ndarray]] = []  # outputs and targets of batches
         # Of each number: squared and absolute errors, and the targets' mean and squared distances from it.
         self._squares = self._absolutes = self._mean = self._spread = np.zeros(0)
 
@@ -102,6 +109,25 @@ class RegressionSums:
         self._mean = self._mean + shift * count / (before + count)
         self._examples += count
         self._not_finite += int((~usable).sum())
+        if self._compare:
+            self._each.append((given, true))
+
+    def baselines(self) -> dict[str, dict[str, Any]]:
+        """The model next to a constant, the mean of each number.
+
+        Returns:
+            baseline → its errors, and the model's gain in RMSE, see `sfumato.metrics.baselines`.
+        """
+        outputs, targets = (np.concatenate(column) for column in zip(*self._each, strict=True))
+        with np.errstate(over="ignore", invalid="ignore"):
+            errors, constant = ((targets - each) for each in (outputs, targets.mean(axis=0)))
+            gain = mean_gain((constant**2 - errors**2).mean(axis=1))
+            roots = [float(np.sqrt((each**2).mean())) for each in (errors, constant)]
+        return {
+            CONSTANT: compared(
+                {"rmse": roots[1], "mae": float(np.abs(constant).mean()), "r2": 0.0}, {"rmse": root_gain(gain, *roots)}
+            )
+        }
 
     def report(self) -> RegressionReport:
         """The numbers of all batches so far.
@@ -194,10 +220,16 @@ class CountsReport:
 
 
 class CountsSums:
-    """Adds up batches of logarithms of rates, and counts."""
+    """Adds up batches of logarithms of rates, and counts.
 
-    def __init__(self) -> None:
+    Args:
+        compare: keep the losses and counts, for `baselines`.
+    """
+
+    def __init__(self, *, compare: bool = False) -> None:
         self._examples = self._not_finite = 0
+        self._compare = compare
+        self._each: list[tuple[np.ndarray, np.ndarray]] = []  # losses and counts of batches
         # Of each count: the loss, the rates, the counts, and y log y.
         self._loss = self._rates = self._counts = self._count_logs = np.zeros(0)
 
@@ -229,6 +261,28 @@ class CountsSums:
         self._count_logs = self._count_logs + scipy.special.xlogy(true, true).sum(axis=0)
         self._examples += len(true)
         self._not_finite += int((~usable).sum())
+        if self._compare:
+            self._each.append((losses, true))
+
+    def baselines(self) -> dict[str, dict[str, Any]]:
+        """The model next to a constant, the mean rate.
+
+        Returns:
+            baseline → its Poisson log loss and rate, and the model's gain in the former, see
+            `sfumato.metrics.baselines`.
+        """
+        losses, counts = (np.concatenate(column) for column in zip(*self._each, strict=True))
+        rates = counts.mean(axis=0)
+        constant = rates - scipy.special.xlogy(counts, rates)
+        measures = {
+            "poisson_log_loss": float(constant.mean()),
+            "deviance_explained": 0.0,
+            "mean_rate": float(rates.mean()),
+            "mean_count": float(rates.mean()),
+        }
+        with np.errstate(invalid="ignore"):
+            gain = mean_gain((constant - losses).mean(axis=1))
+        return {CONSTANT: compared(measures, {"poisson_log_loss": gain})}
 
     def report(self) -> CountsReport:
         """The numbers of all batches so far.
@@ -280,7 +334,3 @@ NUMBERS = {**REGRESSION, **RATINGS, **COUNTS, **CUSTOM_LOSS, **TOKENS, **ATTRIBU
 
 FIRST = tuple(next(iter(measures)) for measures in (REGRESSION, COUNTS, CUSTOM_LOSS))
 """Of each kind the one that comes first; the smaller the better."""
-
-
-EXPLAINED = ("r2", "deviance_explained")
-"""Shares that are explained of what a constant leaves: 0 is no better than the best constant."""

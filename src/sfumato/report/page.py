@@ -402,6 +402,13 @@ def _scores(run: RunRecord) -> list[tuple[str, str, str, str]]:
     if run.evaluation is None:
         return []
     untrained, trained = run.evaluation.untrained, run.evaluation.trained
+    baselines = trained.baselines if trained else {}
+
+    def trivial(measure: str) -> str:
+        """What the baselines reach, for the column of remarks."""
+        found = {name: row.get(measure) for name, row in baselines.items()}
+        return ", ".join(f"{name} {numbers.near(each, 4)}" for name, each in found.items() if each is not None)
+
     fars = sorted({far for score in (untrained, trained) if score for far in score.recall}, key=float)
     impostors = run.evaluation.about.get("impostor_pairs")
     rows = []
@@ -409,18 +416,19 @@ def _scores(run: RunRecord) -> list[tuple[str, str, str, str]]:
         values = [getattr(score, name, None) for score in (untrained, trained)]
         if any(value is not None for value in values):
             shown = [numbers.near(value, 4) if value is not None else "–" for value in values]
-            rows.append((what, shown[0], shown[1], ""))
+            rows.append((what, shown[0], shown[1], trivial(name)))
     for name, what in NUMBERS.items():
         values = [score.numbers.get(name) if score else None for score in (untrained, trained)]
         if any(value is not None for value in values):
-            rows.append((what, *(numbers.near(value, 4) if value is not None else "–" for value in values), ""))
+            shown = [numbers.near(value, 4) if value is not None else "–" for value in values]
+            rows.append((what, shown[0], shown[1], trivial(name)))
     for far in fars:
         pairs = float(far) * impostors if impostors else _FEW_PAIRS
         remark = f"rests on about {pairs:.0f} impostor pairs: uncertain" if pairs < _FEW_PAIRS else ""
         rows.append((f"recall at FAR {float(far):g}", recall_text(untrained, far), recall_text(trained, far), remark))
     if any(score and score.auc is not None for score in (untrained, trained)):
         area = [numbers.near(s.auc, 3) if s and s.auc is not None else "–" for s in (untrained, trained)]
-        rows.append(("area under the ROC curve", area[0], area[1], ""))
+        rows.append(("area under the ROC curve", area[0], area[1], trivial("auc")))
     return rows
 
 
@@ -494,7 +502,7 @@ def _comparison(runs: Sequence[Named], *, private: bool, measured: bool) -> dict
         flags = [] if run.finished else ["stopped early"]
         flags += ["the ledger costs more"] if run.verdict.contradicted else []
         flags += ["δ too large"] if run.verdict.delta_too_large else []
-        flags += ["learned nothing"] if trouble(run, private=private, measured=measured) else []
+        flags += ["no better than a baseline"] if trouble(run, private=private, measured=measured) else []
         rows.append({"name": each.name, "anchor": f"r{i}", "swatch": key, "cells": cells, "flags": flags})
     return {"header": header, "rows": rows}
 

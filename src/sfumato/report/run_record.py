@@ -80,6 +80,9 @@ class Score:
         not_finite: test examples that gave no finite output.
         by_records: by how many records people have, for models with a part of their own.
         nearest: pictures that were asked for, with those nearest to them.
+        baselines: trivial predictor → its measures, and the model's gain in each, see `sfumato.metrics.baselines`.
+        standard_error: of measures of which it is known.
+        likely_cause: what probably kept the model from learning, a sentence; "" if nothing did, or none is known.
     """
 
     recall: dict[str, float]
@@ -92,6 +95,9 @@ class Score:
     not_finite: int = 0
     by_records: tuple[Group, ...] = ()
     nearest: tuple[Picture, ...] = ()
+    baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
+    standard_error: dict[str, float] = field(default_factory=dict)
+    likely_cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -380,7 +386,8 @@ def _evaluation(value: Any) -> Evaluation:
     Raises:
         KeyError, TypeError, ValueError, AttributeError, OverflowError: it is not what a run writes.
     """
-    names = ("images", "examples", "users", "classes", "genuine_pairs", "impostor_pairs")
+    measured = next((name for name in ("images", "records", "values", "tokens") if value.get(name) is not None), "")
+    names = (measured or "examples", "users", "classes", "genuine_pairs", "impostor_pairs")
     about = {name: int(value[name]) for name in names if value.get(name) is not None}
     untrained, trained, participants = (
         _score(value[name]) if name in value else None for name in ("untrained", "trained", MONITORED)
@@ -412,7 +419,22 @@ def _score(value: Any) -> Score:
     groups = tuple(map(_group, value.get("by_records") or ()))
     nearest = tuple(map(_picture, value.get("nearest") or ()))
     lost = int(value.get("not_finite") or 0)
-    return Score(recall, area, fpr, tpr, accuracy, log_loss, numbers, lost, groups, nearest)
+    baselines = {str(name): _baseline(row) for name, row in (value.get("baselines") or {}).items()}
+    errors = {str(name): float(error) for name, error in (value.get("standard_error") or {}).items()}
+    cause = str(value.get("likely_cause") or "")
+    return Score(recall, area, fpr, tpr, accuracy, log_loss, numbers, lost, groups, nearest, baselines, errors, cause)
+
+
+def _baseline(value: Any) -> dict[str, Any]:
+    recall = {str(far): float(share) for far, share in value.get("recall_at_far", {}).items()}
+    measures: dict[str, Any] = {
+        str(name): finite(number) for name, number in value.items() if name not in ("gain", "recall_at_far")
+    }
+    measures |= {"recall_at_far": recall} if recall else {}
+    gain = {str(name): [float(end) for end in ends] for name, ends in value["gain"].items()}
+    if any(len(ends) != 3 for ends in gain.values()):
+        raise ValueError("a gain has no three numbers")
+    return {**measures, "gain": gain}
 
 
 def _picture(value: Any) -> Picture:
@@ -451,7 +473,10 @@ def _as_written(found: Evaluation | None) -> dict[str, Any] | None:
     if found is None:
         return None
     scores = {"untrained": found.untrained, "trained": found.trained}
-    return {**found.about, **{name: {**vars(score), **score.numbers} for name, score in scores.items() if score}}
+    rows = {
+        name: {**vars(score), **score.numbers, "recall_at_far": score.recall} for name, score in scores.items() if score
+    }
+    return {**found.about, **rows}
 
 
 @dataclass(frozen=True)

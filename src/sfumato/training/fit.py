@@ -44,6 +44,7 @@ from sfumato.training.monitoring import (
     Display,
     before_rounds,
     columns,
+    likely_cause,
     marked,
     trouble,
     who_took_part,
@@ -530,6 +531,8 @@ class Setup:
         measured = done_before and "trained" in evaluation  # and kept: a finished run is not measured again
         if loop.finished and not measured and (row := self._measure_or_warn(run, contribution, final)):
             evaluation["trained"] = row
+            if trouble(None, evaluation):
+                row["likely_cause"] = likely_cause(private_sum, theta.numel())
             self._keep(run, "trained", row)
             self._keep_monitored(run, contribution, final, evaluation)
         result = Result(

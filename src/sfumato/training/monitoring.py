@@ -17,7 +17,8 @@ from sfumato._check import InputError
 from sfumato._types import Stated
 from sfumato.accounting import Event, compose, guarantee, terms
 from sfumato.accounting.running import RunningCost
-from sfumato.metrics.regression import EXPLAINED, FIRST, NUMBERS
+from sfumato.metrics.baselines import DESCRIBED, UNTRAINED, Gain, compared, untrained_gain
+from sfumato.metrics.regression import FIRST, NUMBERS
 from sfumato.statement.verdict import rounded_up
 from sfumato.training.contribution import Task
 from sfumato.training.private_sum import PrivateSum
@@ -187,6 +188,10 @@ def before_rounds(spent: Event, private_sum: PrivateSum, done: int) -> Event | N
 # which of the two may be shown.
 
 
+_MUCH_NOISE = 0.1
+_FEW_ROUNDS = 50
+_SECOND = ("auc", "log_loss")  # named where nothing else was compared
+
 _LAST = 3
 """Rounds in a row without a finite loss, or without half of their contributions, that are called a divergence."""
 
@@ -204,18 +209,41 @@ Column = Sequence[float | None]
 
 
 def trouble(private: Mapping[str, Column] | None, evaluation: Mapping[str, Any] | None) -> str:
-    """Why the model is of no use, in a sentence or two; "" where nothing speaks against it.
+    """Why the model is of no use, in a few sentences; "" where nothing speaks against it.
 
     Args:
         private: "units", "loss" and "non_finite" of every round; None where they may not be shown.
-        evaluation: scores of the models "untrained" and "trained", and the number of "classes", as far as they are
-            known; None where they may not be shown.
+        evaluation: rows of the models "untrained" and "trained", as far as they are known; None where they may not be
+            shown.
     """
-    reasons = diverged(private) if private else []
-    reasons += _chance(evaluation) if evaluation else []
-    if reasons:
+    if private and (reasons := diverged(private)):
         return f"The model learned nothing: {', and '.join(reasons)}."
-    return _no_gain(evaluation) if evaluation else ""
+    if not evaluation or not (found := _no_better(evaluation) or _no_gain(evaluation)):
+        return ""
+    return f"{found} {(evaluation.get('trained') or {}).get('likely_cause', '')}".strip()
+
+
+def likely_cause(private_sum: PrivateSum, numbers: int) -> str:
+    """What most likely kept a run from learning, and what to change: noise, too few rounds, or the learning rates.
+
+    Noise is compared with the sum of updates that all point one way and are as long as the clipping norm lets them be:
+    an update is rarely as long, so a tenth of it is much. Everything here is public.
+
+    Args:
+        private_sum: what ran.
+        numbers: parameters that were trained.
+    """
+    rounds, clients = private_sum.rounds, private_sum.grouping.clients
+    noise = private_sum.mechanism.multiplier * private_sum.relative_sensitivity * math.sqrt(numbers / rounds) / clients
+    if noise > _MUCH_NOISE:
+        share = f"{noise:.2g} times" if noise >= 1 else f"{noise:.0%} of"
+        return (
+            f"Likeliest cause: noise, which is {share} the largest update that the run could make. Raise ε, let more "
+            "take part, or train fewer parameters."
+        )
+    if rounds < _FEW_ROUNDS:
+        return f"Likeliest cause: too few steps ({rounds}). Plan more, or raise the learning rates."
+    return "Likeliest cause: the learning rates. Try others on public data, ten times lower and ten times higher."
 
 
 def not_finite(evaluation: Mapping[str, Any]) -> str:
@@ -291,20 +319,55 @@ def columns(history: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None
     return {name: [row.get(name) for row in rows] for name in ("units", "loss", "non_finite")}
 
 
-def _chance(evaluation: Mapping[str, Any]) -> list[str]:
-    score, classes = evaluation.get("trained"), evaluation.get("classes")
-    if score is None:
-        return []
-    area, accuracy = score.get("auc"), score.get("accuracy")
-    if area is not None and area <= 0.505:  # half of a percent above chance is still none
-        return [f"the area under its ROC curve is {area:.3g}, and guessing gives 0.5"]
-    if accuracy is not None and classes and accuracy <= 1 / classes:
-        return [f"its accuracy is {accuracy:.3g}, and guessing among {classes} gives {1 / classes:.3g}"]
-    for name in EXPLAINED:
-        explained = score.get(name)
-        if explained is not None and explained <= 0:
-            return [f"its {NUMBERS[name]} is {explained:.3g}, and a constant gives 0"]
-    return []
+def _no_better(evaluation: Mapping[str, Any]) -> str:
+    """The first baseline that the model does not beat in any measure, as a sentence."""
+    trained = evaluation.get("trained") or {}
+    for name, row in [*trained.get("baselines", {}).items(), *_untrained(evaluation)]:
+        gains = row.get("gain") or {}
+        if not gains or any(low > 0 for _, low, _ in gains.values()):
+            continue
+        measure = min(gains, key=lambda each: (each in _SECOND, each))
+        _, low, high = gains[measure]
+        values = [_value(each, measure) for each in (trained, row)]
+        if None in values:
+            continue
+        worse = all(high < 0 for _, _, high in gains.values())
+        return (
+            f"The model is {'worse' if worse else 'not measurably better'} than {DESCRIBED.get(name, name)}: "
+            f"{measure_name(measure)} {values[0]:.4g} against {values[1]:.4g} on the test data (gain "
+            f"{_end(low)} to {_end(high)}, 95 % interval)."
+        )
+    return ""
+
+
+def _untrained(evaluation: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:
+    """The model before training as a baseline, where the rows have standard errors: of embeddings and losses."""
+    trained, before = evaluation.get("trained") or {}, evaluation.get("untrained") or {}
+    gains: dict[str, Gain | None] = {}
+    for measure in trained.get("standard_error") or ():
+        better = -1 if measure in FIRST else 1
+        gains[measure] = untrained_gain(trained, before, measure, better)
+    return [(UNTRAINED, compared(before, gains))] if gains else []
+
+
+def _value(row: Mapping[str, Any], key: str) -> float | None:
+    """A measure of a row; slashes lead into nested rows."""
+    value: Any = row
+    for part in key.split("/"):
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return None if value is None else float(value)
+
+
+def measure_name(key: str) -> str:
+    """What sentences call a measure."""
+    if key.startswith("recall_at_far/"):
+        return f"recall at FAR {key.partition('/')[2]}"
+    return NUMBERS.get(key, {"auc": "AUC"}.get(key, key.replace("_", " ")))
+
+
+def _end(value: float) -> str:
+    """An end of an interval with its sign."""
+    return f"{value:+.2g}".replace("-", "−")
 
 
 def _no_gain(evaluation: Mapping[str, Any]) -> str:

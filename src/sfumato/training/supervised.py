@@ -347,7 +347,7 @@ def _drawing(seed: int, device: torch.device) -> Iterator[None]:
 
 def measure(model: nn.Module, data: ExampleDataset, *, log_rates: bool = False, device: str = "cpu") -> dict[str, Any]:
     """Accuracy and log loss of a model of classes; of attributes micro and macro F1 and mean average precision; of
-    numbers the errors.
+    numbers the errors. With classes and numbers also trivial baselines, see `sfumato.metrics.baselines`.
 
     Args:
         model: with one output a class or an attribute, or one for a number.
@@ -359,14 +359,14 @@ def measure(model: nn.Module, data: ExampleDataset, *, log_rates: bool = False, 
     assert targets is not None
     logits = outputs(model, inputs, device=device)
     if targets.ndim == 1 and data.num_classes is None:
-        sums = CountsSums() if log_rates else RegressionSums()
+        sums = CountsSums(compare=True) if log_rates else RegressionSums(compare=True)
         sums.add(logits, targets)
-        return dict(sums.report().summary())
+        return {**sums.report().summary(), "baselines": sums.baselines()}
     if targets.ndim == 2:
         return dict(attribute_scores(targets > 0, logits))
-    counts = ClassificationCounts(logits.shape[1])
+    counts = ClassificationCounts(logits.shape[1], compare=True)
     counts.add(logits, targets)
-    return dict(counts.report().summary())
+    return {**counts.report().summary(), "baselines": counts.baselines()}
 
 
 def require_outputs(
