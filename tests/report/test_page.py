@@ -604,7 +604,7 @@ def words_of(text: str) -> str:
 
 def test_the_page_says_what_was_found_and_that_it_is_no_guarantee(memorised):
     text = words_of(render_ehr(memorised, about="A folder of copies."))
-    assert "no differential privacy guarantee follows: the attacks are examples, not a bound" in text
+    assert "no differential privacy guarantee: the attacks are examples, not a bound" in text
     assert "3 of 3 found something" in text
     assert "copies of real patients" in text
     assert "A folder of copies." in text
@@ -689,11 +689,14 @@ def test_verdicts_follow_their_rules(memorised):
     assert fidelity_verdict(None, None).word == "not judged"
     assert attacks_verdict(memorised.attacks).good is False
 
-    def judged(gap):
-        return utility_verdict(replace(memorised.utility, gap=gap)).word
+    def judged(gap, gain=None):
+        return utility_verdict(replace(memorised.utility, gap=gap, gain=gain)).word
 
-    assert judged(Interval(0.02, -0.01, 0.05)) == "as useful as real"
-    assert judged(Interval(0.02, 0.01, 0.05)) == "nearly as useful as real"
+    assert judged(Interval(0.01, -0.01, 0.03)) == "as useful as real"
+    assert judged(Interval(0.02, -0.01, 0.05)) == "nearly as useful as real"
     assert judged(Interval(0.1, 0.05, 0.2)) == "less useful than real"
+    assert judged(Interval(0.06, -0.02, 0.14)) == "cannot be told with so few patients"  # .755 against .815
+    assert judged(Interval(0.3, 0.2, 0.4), Interval(0.01, -0.02, 0.04)) == "no more useful than independent columns"
+    assert judged(Interval(0.3, 0.2, 0.4), Interval(0.1, 0.02, 0.2)) == "less useful than real"
     assert judged(None) == "none"
     assert utility_verdict(None).word == "not judged"

@@ -880,7 +880,7 @@ def ehr_evaluate(options: EvaluateOptions) -> Answer:
     if options.model is not None:
         _note_evaluation(options.model, measured, options.synthetic)
     lines = [
-        Table(["measure", "synthetic", "ideal"], summary_rows(evaluation)),
+        Table(["measure", "synthetic", "ideal", "independent columns"], summary_rows(evaluation)),
         *(evaluation.utility.warnings if evaluation.utility else ()),
         "no differential privacy guarantee follows: the attacks are examples, not a bound",
         f"report: {page}",

@@ -23,7 +23,8 @@ from sfumato.report.numbers import near
 from sfumato.report.page import fill, refuse_folder, write_page
 
 _HARD, _EASY = 0.6, 0.8
-_CLOSE = 0.03
+_AS_USEFUL, _NEARLY = 0.03, 0.1
+"""Losses of AUC that the test patients must exclude."""
 
 _LIMITS = (
     "No differential privacy guarantee follows from this page: the attacks are examples, not a bound. Another attack, "
@@ -42,8 +43,9 @@ _HEADINGS = {"static": "Static columns", "temporal": "Visits"}
 _RULES = (
     f"Fidelity: with an AUC up to {_HARD} a detector can hardly distinguish the records from real ones, above {_EASY} "
     f"easily; below {1 - _HARD:g} they are nearer to real ones than these are to each other, as copies are. "
-    f"Utility: as useful as real where the interval of the gap holds 0 or less, nearly where the gap is at most "
-    f"{_CLOSE}. Attacks: above the ideal where the whole interval of the difference is."
+    f"Utility: as useful as real where the interval of the gap excludes a loss of AUC above {_AS_USEFUL}, nearly where "
+    f"it excludes one above {_NEARLY}, less useful where it lies above {_AS_USEFUL}. "
+    f"Attacks: above the ideal where the whole interval of the difference is."
 )
 
 
@@ -111,7 +113,7 @@ def render(evaluation: Evaluation, *, about: str = "") -> str:
         most_cdfs=_MOST_CDFS,
         projections=_projection_figures(fidelity),
         utility=utility,
-        models=[(each.model, _within(each.real), _within(each.synthetic)) for each in utility.models]
+        models=[(each.model, *map(_within, (each.real, each.synthetic, each.baseline))) for each in utility.models]
         if utility
         else [],
         gap=_within(utility.gap) if utility else "",
@@ -121,24 +123,26 @@ def render(evaluation: Evaluation, *, about: str = "") -> str:
     )
 
 
-def summary_rows(evaluation: Evaluation) -> list[tuple[str, str, str]]:
-    """(measure, of synthetic records, its ideal) of the whole evaluation, as the terminal shows them."""
+def summary_rows(evaluation: Evaluation) -> list[tuple[str, str, str, str]]:
+    """(measure, of synthetic records, its ideal, of independent columns), as the terminal shows them."""
     rows = _fidelity_rows(evaluation.fidelity)
     for each in evaluation.utility.models if evaluation.utility else ():
-        rows.append((f"{each.model}, AUC", _within(each.synthetic), _within(each.real)))
+        rows.append((f"{each.model}, AUC", _within(each.synthetic), _within(each.real), _within(each.baseline)))
     for attack in evaluation.attacks:
         for measure in attack.measures:
             mark = " (above the ideal)" if measure.above else ""
             name = f"{attack.name}: {measure.name}"
-            rows.append((name, f"{_within(measure.found)}{mark}", _within(measure.ideal)))
+            rows.append((name, f"{_within(measure.found)}{mark}", _within(measure.ideal), ""))
     return rows
 
 
-def _fidelity_rows(fidelity: Fidelity) -> list[tuple[str, str, str]]:
-    """(what, of synthetic records, of those held out)."""
-    sides = fidelity.synthetic, fidelity.ideal
+def _fidelity_rows(fidelity: Fidelity) -> list[tuple[str, str, str, str]]:
+    """(what, of synthetic records, of those held out, of independent columns)."""
+    sides = fidelity.synthetic, fidelity.ideal, fidelity.baseline
 
-    def gap(side: Summary, numeric: bool) -> str:
+    def gap(side: Summary | None, numeric: bool) -> str:
+        if side is None:
+            return "–"
         found: AssociationGap = side.correlation if numeric else side.association
         names = fidelity.correlation_columns if numeric else fidelity.association_columns
         if found.mean is None or found.pair is None:
@@ -147,14 +151,19 @@ def _fidelity_rows(fidelity: Fidelity) -> list[tuple[str, str, str]]:
         return f"{_short(found.mean, 2)}; at most {_short(found.largest or 0.0, 2)}, {first} with {second}"
 
     rows = [
-        (f"numeric columns with KS < {limit:g}", *(_percent(side.good[place]) for side in sides))
+        (f"numeric columns with KS < {limit:g}", *(_percent(side.good[place]) if side else "–" for side in sides))
         for place, limit in enumerate(KS_LIMITS)
     ]
-    rows.append(("mean error of the shares that are missing", *(_percent(side.missing_error) for side in sides)))
+    rows.append(
+        (
+            "mean error of the shares that are missing",
+            *(_percent(side.missing_error) if side else "–" for side in sides),
+        )
+    )
     rows.append(("gap of rank correlations, mean", *(gap(side, True) for side in sides)))
     rows.append(("gap of Cramér’s V between categories, mean", *(gap(side, False) for side in sides)))
-    rows.append(("detector, AUC", *(_within(side.detector) for side in sides)))
-    return [(what, made, held) for what, made, held in rows]
+    rows.append(("detector, AUC", *(_within(side.detector if side else None) for side in sides)))
+    return [(what, made, held, other) for what, made, held, other in rows]
 
 
 def _column(column: ColumnFit) -> tuple[str, ...]:
@@ -203,7 +212,14 @@ def fidelity_verdict(detector: float | None, ideal: float | None) -> Verdict:
 
 
 def utility_verdict(utility: Utility | None) -> Verdict:
-    """From the gap of the best classifiers."""
+    """The smallest loss of AUC that the test patients exclude (a test of equivalence, TOST).
+
+    The gap's interval of 95 % excludes a larger loss at the level 2.5 %. That it holds 0 is no evidence of equality:
+    with few patients it always does.
+
+    References:
+        Schuirmann: A comparison of the two one-sided tests procedure and the power approach. 1987.
+    """
     if utility is None:
         return Verdict("Utility", "not judged", "The schema names no outcome to predict.", None)
     best = max(each.real.value for each in utility.models)
@@ -213,15 +229,23 @@ def utility_verdict(utility: Utility | None) -> Verdict:
         )
         return Verdict("Utility", "none", said, False)
     made = max(each.synthetic.value for each in utility.models if each.synthetic)
+    gap, gain = utility.gap, utility.gain
     said = (
         f"The best classifier of {utility.outcome[0]} reaches an AUC of {near(made, 3)} when it learns from synthetic "
-        f"patients, {near(best, 3)} from real ones, on real patients that were held out."
+        f"patients, {near(best, 3)} from real ones, on real patients that were held out. A loss above "
+        f"{near(max(gap.high, 0.0), 2)} is excluded."
     )
-    if utility.gap.low <= 0:
+    if gain is not None and gain.low <= 0:
+        said += " Independent columns, which say nothing of the outcome, are not measurably worse."
+        if gap.low > _AS_USEFUL:
+            return Verdict("Utility", "no more useful than independent columns", said, False)
+    if gap.high <= _AS_USEFUL:
         return Verdict("Utility", "as useful as real", said, True)
-    if utility.gap.value <= _CLOSE:
+    if gap.high <= _NEARLY:
         return Verdict("Utility", "nearly as useful as real", said, None)
-    return Verdict("Utility", "less useful than real", said, False)
+    if gap.low > _AS_USEFUL:
+        return Verdict("Utility", "less useful than real", said, False)
+    return Verdict("Utility", "cannot be told with so few patients", said, None)
 
 
 def attacks_verdict(attacks: tuple[Attack, ...]) -> Verdict:

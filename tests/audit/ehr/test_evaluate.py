@@ -26,7 +26,7 @@ TRAIN, HOLDOUT = records(60, 1), records(60, 2)
 def test_a_copy_is_told_whole_and_again_by_the_same_seed():
     made, told = copied(TRAIN, 60, 3), []
     first = evaluate(TRAIN, HOLDOUT, made, seed=0, progress=lambda *done: told.append(done))
-    assert told == [(done, 15) for done in range(1, 16)]
+    assert told == [(done, 20) for done in range(1, 21)]
     assert all(attack.above for attack in first.attacks)
     assert [attack.name for attack in first.attacks] == [
         "membership inference",
@@ -241,8 +241,18 @@ def test_the_gap_is_between_the_best_of_either_side(fresh_utility):
 
 @pytest.mark.slow
 def test_columns_by_themselves_teach_nothing_of_use():
-    found = utility(TRAINED, TESTED, shuffled(TRAINED, 4), 0)
-    assert found.gap.low > 0.1
+    found = utility(TRAINED, TESTED, records(250, 3), 0, baseline=shuffled(TRAINED, 4))
+    best = {side: max(getattr(each, side).value for each in found.models) for side in ("synthetic", "baseline")}
+    assert found.gain.low > 0.1
+    assert found.gain.value == pytest.approx(best["synthetic"] - best["baseline"])
+    assert utility(TRAINED, TESTED, shuffled(TRAINED, 4), 0).gap.low > 0.1
+
+
+def test_there_is_no_gain_over_a_baseline_of_one_outcome():
+    found = utility(TRAINED, TESTED, TRAINED, 0, baseline=with_outcome(TRAINED, np.zeros(250, int)))
+    assert found.gain is None
+    assert [each.baseline for each in found.models] == [None] * len(MODELS)
+    assert found.gap.value == 0.0
 
 
 def test_no_classifier_sees_the_outcome_of_those_it_scores():

@@ -1,6 +1,7 @@
 """Everything that is measured of synthetic health records: fidelity, utility and three attacks.
 
-None of it is a guarantee. Fidelity and utility say what the records are worth; the attacks are examples of what
+None of it is a guarantee. Fidelity and utility say what the records are worth, next to the trivial baseline of columns
+that are drawn independently; the attacks are examples of what
 an attacker could try, and another one may find more. The figures are computed from real records without noise: they are
 not private.
 """
@@ -20,6 +21,7 @@ from sfumato.audit.ehr.flat import flatten, pooled
 from sfumato.audit.ehr.utility import MODELS, Utility, utility
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
+from sfumato.synthesis.independent_columns import IndependentColumns
 
 MOST = 5000
 """Patients of each side that are asked about; of more, so many by chance."""
@@ -116,7 +118,7 @@ def evaluate(
         side if len(rows) == len(side) else side.take(rows)
         for side, rows in zip((real, holdout, synthetic), chosen, strict=True)
     )
-    steps, total = count(1), 7 + (2 * len(MODELS) if real.schema.outcome else 0)
+    steps, total = count(1), 8 + (3 * len(MODELS) if real.schema.outcome else 0)
 
     def step(*_: int) -> None:
         if progress:
@@ -134,11 +136,13 @@ def evaluate(
         attacks.append(attribute_inference(some_members, outsiders, made, asked, _draws(seed, "attribute")))
     step()
     classifiers = int(_draws(seed, "utility").integers(2**31))
+    drawn = int(_draws(seed, "independent columns").integers(2**31))
+    baseline = next(IndependentColumns(real).sample(len(synthetic), seed=drawn, block=len(synthetic)))
     return Evaluation(
         sizes=sizes,
         seed=seed,
-        fidelity=fidelity(real, holdout, synthetic, _draws(seed, "fidelity"), progress=step),
-        utility=utility(real, holdout, synthetic, classifiers, progress=step),
+        fidelity=fidelity(real, holdout, synthetic, _draws(seed, "fidelity"), baseline=baseline, progress=step),
+        utility=utility(real, holdout, synthetic, classifiers, baseline=baseline, progress=step),
         attacks=tuple(attacks),
     )
 

@@ -96,6 +96,7 @@ class Fidelity:
     Attributes:
         columns: static ones, temporal ones, visits, time between them.
         synthetic, ideal: the summaries of synthetic and of held-out records, each against real ones.
+        baseline: the summary of a baseline, if there was one.
         correlation_columns, association_columns: the names that the pairs of a gap count by.
         projections: of static and of temporal columns, where there are enough.
     """
@@ -103,6 +104,7 @@ class Fidelity:
     columns: tuple[ColumnFit, ...]
     synthetic: Summary
     ideal: Summary
+    baseline: Summary | None
     correlation_columns: tuple[str, ...]
     association_columns: tuple[str, ...]
     projections: Mapping[Part, Projection]
@@ -114,6 +116,7 @@ class Fidelity:
             "ks_limits": list(LIMITS),
             "synthetic": asdict(self.synthetic),
             "ideal": asdict(self.ideal),
+            "baseline": None if self.baseline is None else asdict(self.baseline),
             "correlation_columns": list(self.correlation_columns),
             "association_columns": list(self.association_columns),
         }
@@ -125,6 +128,7 @@ def fidelity(
     synthetic: EHRDataset,
     rng: np.random.Generator,
     *,
+    baseline: EHRDataset | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Fidelity:
     """Compare synthetic with real records, and held-out ones with the same real records.
@@ -132,33 +136,45 @@ def fidelity(
     Args:
         real, holdout, synthetic: of one schema.
         rng: of the folds, of intervals and of the projections.
+        baseline: records of that schema by a trivial generator, which are compared, too.
         progress: called with (done, total) parts.
     """
     report = progress or (lambda done, total: None)
-    columns: list[tuple[ColumnFit, NumericFit | CategoricalFit]] = []
-    for mine, held, made in zip(*(_columns(side) for side in (real, holdout, synthetic)), strict=True):
+    sides = {"synthetic": synthetic, "ideal": holdout, **({} if baseline is None else {"baseline": baseline})}
+    columns: list[ColumnFit] = []
+    fits: dict[str, list[NumericFit | CategoricalFit]] = {name: [] for name in sides}
+    for mine, *others in zip(_columns(real), *map(_columns, sides.values()), strict=True):
         compare = compare_numbers if mine.numeric else compare_categories
-        fit, ideal = compare(mine.values, made.values), compare(mine.values, held.values)
-        plot = cdf(mine.values, made.values) if mine.numeric else None
-        columns.append((ColumnFit(name=mine.name, part=mine.part, fit=fit, ideal=ideal.distance, cdf=plot), ideal))
-    report(1, 4)
-    flats = [flatten(side) for side in (real, holdout, synthetic)]
-    paired = [flat.where(_in_pairs) for flat in flats]
-    summaries = []
-    for place, fits in ((2, [each.fit for each, _ in columns]), (1, [ideal for _, ideal in columns])):
-        summaries.append(_summary(flats[0], flats[place], paired[0], paired[place], fits, rng))
-        report(len(summaries) + 1, 4)
+        for name, other in zip(sides, others, strict=True):
+            fits[name].append(compare(mine.values, other.values))
+        fit, ideal = fits["synthetic"][-1], fits["ideal"][-1]
+        plot = cdf(mine.values, others[0].values) if mine.numeric else None
+        columns.append(ColumnFit(name=mine.name, part=mine.part, fit=fit, ideal=ideal.distance, cdf=plot))
+    report(1, 5)
+    flat, flats = flatten(real), {name: flatten(side) for name, side in sides.items()}
+    pairs = flat.where(_in_pairs)
+
+    def summary(name: str) -> Summary:
+        return _summary(flat, flats[name], pairs, flats[name].where(_in_pairs), fits[name], rng)
+
+    made = summary("synthetic")
+    report(2, 5)
+    held = summary("ideal")
+    report(3, 5)
     projections = {}
     for part in _KINDS_OF_COLUMNS:
-        if found := _projection(flats[0], flats[2], part, rng):
+        if found := _projection(flat, flats["synthetic"], part, rng):
             projections[part] = found
-    report(4, 4)
+    report(4, 5)
+    trivial = summary("baseline") if "baseline" in sides else None
+    report(5, 5)
     return Fidelity(
-        columns=tuple(each for each, _ in columns),
-        synthetic=summaries[0],
-        ideal=summaries[1],
-        correlation_columns=tuple(each.name for each in paired[0].number_columns),
-        association_columns=tuple(each.name for each in paired[0].code_columns),
+        columns=tuple(columns),
+        synthetic=made,
+        ideal=held,
+        baseline=trivial,
+        correlation_columns=tuple(each.name for each in pairs.number_columns),
+        association_columns=tuple(each.name for each in pairs.code_columns),
         projections=projections,
     )
 

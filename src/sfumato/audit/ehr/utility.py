@@ -253,11 +253,13 @@ class ModelUtility:
         model: its name.
         real: trained on real records (TRTR).
         synthetic: trained on synthetic ones (TSTR); None where these have one outcome only.
+        baseline: trained on the records of a baseline; None without them, or where these have one outcome only.
     """
 
     model: str
     real: Interval
     synthetic: Interval | None
+    baseline: Interval | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -269,6 +271,8 @@ class Utility:
         models: in the order of `MODELS`.
         gap: AUC of the best model trained on real records − that of the best one trained on synthetic records, each
             the best of its side on the test; None where the synthetic records have one outcome only.
+        gain: AUC of the best model trained on synthetic records − that of the best one trained on the baseline's; None
+            without them, or where either has one outcome only.
         test_patients, events: held-out patients with an outcome, and those of them with the event.
         warnings: sentences about what could not be measured as it should.
     """
@@ -276,6 +280,7 @@ class Utility:
     outcome: tuple[str, str]
     models: tuple[ModelUtility, ...]
     gap: Interval | None
+    gain: Interval | None
     test_patients: int
     events: int
     warnings: tuple[str, ...] = ()
@@ -287,6 +292,7 @@ def utility(
     synthetic: EHRDataset,
     seed: int,
     *,
+    baseline: EHRDataset | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> Utility | None:
     """TSTR against TRTR; None where the schema names no outcome.
@@ -296,6 +302,7 @@ def utility(
         holdout: real patients that it has not seen, to test on.
         synthetic: what it made.
         seed: of the classifiers and of the intervals.
+        baseline: as many patients by a trivial generator, for one more column.
         progress: called with (done, total) classifiers.
 
     Raises:
@@ -304,22 +311,22 @@ def utility(
     schema = real.schema
     if schema.outcome is None:
         return None
-    sides = [_with_outcome(side) for side in (real, holdout, synthetic)]
-    for name, side in zip(("real", "held-out"), sides, strict=False):
+    trained, test, made = (_with_outcome(side) for side in (real, holdout, synthetic))
+    trivial = None if baseline is None else _with_outcome(baseline)
+    for name, side in (("real", trained), ("held-out", test)):
         if not side.both:
             raise InputError(f"all {name} records have one {schema.outcome!r}; give more, or a schema without outcome")
     warnings = [
         f"{side.left_out} {name} records have no {schema.outcome!r} and are left out here."
-        for name, side in zip(("real", "held-out", "synthetic"), sides, strict=True)
+        for name, side in (("real", trained), ("held-out", test), ("synthetic", made))
         if side.left_out
     ]
-    trained, test, made = sides
     if not made.both:
         warnings.append(
             f"The synthetic records do not have both categories of {schema.outcome!r}: nothing about it can be learned "
             "from them, and there is no AUC of training on them."
         )
-    teachers = [trained, made] if made.both else [trained]
+    teachers = [trained, *(side for side in (made, trivial) if side is not None and side.both)]
     scores: list[list[np.ndarray]] = []
     for teacher in teachers:
         scores.append([])
@@ -328,23 +335,34 @@ def utility(
             if progress:
                 progress(sum(map(len, scores)), len(teachers) * len(MODELS))
     each = [[_interval(test.outcome, seed, [one]) for one in side] for side in scores]
+    of_made, of_trivial = (teachers.index(side) if side in teachers else None for side in (made, trivial))
     return Utility(
         outcome=(
             schema.outcome,
             next(column.categories[1] for column in schema.static if column.name == schema.outcome),
         ),
         models=tuple(
-            ModelUtility(model=model, real=each[0][place], synthetic=each[1][place] if made.both else None)
+            ModelUtility(
+                model=model,
+                real=each[0][place],
+                synthetic=None if of_made is None else each[of_made][place],
+                baseline=None if of_trivial is None else each[of_trivial][place],
+            )
             for place, model in enumerate(MODELS)
         ),
-        gap=_interval(test.outcome, seed, *scores) if made.both else None,
+        gap=None if of_made is None else _interval(test.outcome, seed, scores[0], scores[of_made]),
+        gain=(
+            None
+            if of_made is None or of_trivial is None
+            else _interval(test.outcome, seed, scores[of_made], scores[of_trivial])
+        ),
         test_patients=len(test.outcome),
         events=int(test.outcome.sum()),
         warnings=tuple(warnings),
     )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Side:
     records: EHRDataset
     outcome: np.ndarray
