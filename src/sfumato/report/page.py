@@ -397,15 +397,15 @@ def _file(path: Any) -> str:
     return str(path).replace("\\", "/").rstrip("/").rpartition("/")[2]
 
 
-def _scores(run: RunRecord) -> list[tuple[str, str, str, str]]:
-    """Rows of (false accept rate, untrained, trained, remark)."""
+def _scores(run: RunRecord) -> list[tuple[str, str, str, str, str]]:
+    """Rows of (measure, untrained, trained, what baselines reach, remark)."""
     if run.evaluation is None:
         return []
     untrained, trained = run.evaluation.untrained, run.evaluation.trained
     baselines = trained.baselines if trained else {}
 
     def trivial(measure: str) -> str:
-        """What the baselines reach, for the column of remarks."""
+        """What the baselines reach."""
         found = {name: row.get(measure) for name, row in baselines.items()}
         return ", ".join(f"{name} {numbers.near(each, 4)}" for name, each in found.items() if each is not None)
 
@@ -416,19 +416,20 @@ def _scores(run: RunRecord) -> list[tuple[str, str, str, str]]:
         values = [getattr(score, name, None) for score in (untrained, trained)]
         if any(value is not None for value in values):
             shown = [numbers.near(value, 4) if value is not None else "–" for value in values]
-            rows.append((what, shown[0], shown[1], trivial(name)))
+            rows.append((what, shown[0], shown[1], trivial(name), ""))
     for name, what in NUMBERS.items():
         values = [score.numbers.get(name) if score else None for score in (untrained, trained)]
         if any(value is not None for value in values):
             shown = [numbers.near(value, 4) if value is not None else "–" for value in values]
-            rows.append((what, shown[0], shown[1], trivial(name)))
+            rows.append((what, shown[0], shown[1], trivial(name), ""))
     for far in fars:
         pairs = float(far) * impostors if impostors else _FEW_PAIRS
         remark = f"rests on about {pairs:.0f} impostor pairs: uncertain" if pairs < _FEW_PAIRS else ""
-        rows.append((f"recall at FAR {float(far):g}", recall_text(untrained, far), recall_text(trained, far), remark))
+        shown = [recall_text(score, far) for score in (untrained, trained)]
+        rows.append((f"recall at FAR {float(far):g}", *shown, "", remark))
     if any(score and score.auc is not None for score in (untrained, trained)):
         area = [numbers.near(s.auc, 3) if s and s.auc is not None else "–" for s in (untrained, trained)]
-        rows.append(("area under the ROC curve", area[0], area[1], trivial("auc")))
+        rows.append(("area under the ROC curve", area[0], area[1], trivial("auc"), ""))
     return rows
 
 
