@@ -695,7 +695,7 @@ def test_verdicts_follow_their_rules(memorised):
     assert judged(Interval(0.01, -0.01, 0.03)) == "as useful as real"
     assert judged(Interval(0.02, -0.01, 0.05)) == "nearly as useful as real"
     assert judged(Interval(0.1, 0.05, 0.2)) == "less useful than real"
-    assert judged(Interval(0.06, -0.02, 0.14)) == "cannot be told with so few patients"  # .755 against .815
+    assert judged(Interval(0.06, -0.02, 0.14)) == "undecided with so few patients"  # .755 against .815
     assert judged(Interval(0.3, 0.2, 0.4), Interval(0.01, -0.02, 0.04)) == "no more useful than independent columns"
     assert judged(Interval(0.3, 0.2, 0.4), Interval(0.1, 0.02, 0.2)) == "less useful than real"
     assert judged(None) == "none"

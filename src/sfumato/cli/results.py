@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,14 +113,19 @@ def measurements(task: Task, evaluation: dict[str, Any]) -> list[str | Table]:
     models += [MONITORED] if MONITORED in evaluation else []
     names, keys, about = task.table(evaluation)
     rows = [[name, *(_cell(evaluation[name], key) for key in keys)] for name in models]
-    baselines = (evaluation.get("trained") or evaluation[models[0]]).get("baselines") or {}
-    rows += [[f"baseline: {name}", *(_cell(row, key) for key in keys)] for name, row in baselines.items()]
+    rows += baseline_rows(evaluation.get("trained") or evaluation[models[0]], keys)
     lines: list[str | Table] = [Table(["model", *names], rows), f"\n{about}"]
     if MONITORED in evaluation:
         count = evaluation[MONITORED]["users"]
         lines.append(f"seen: the trained model on {count:,} people who took part; no guarantee covers this row")
     unmeasured = not_finite(evaluation)
     return [*lines, *([unmeasured] if unmeasured else [])]
+
+
+def baseline_rows(row: dict[str, Any], keys: Sequence[str], *between: str) -> list[list[str]]:
+    """A line of a table for each trivial baseline of a measurement."""
+    found = row.get("baselines") or {}
+    return [[f"baseline: {name}", *between, *(_cell(each, key) for key in keys)] for name, each in found.items()]
 
 
 def by_records(task: Task, evaluation: dict[str, Any]) -> list[str | Table]:
@@ -130,6 +135,7 @@ def by_records(task: Task, evaluation: dict[str, Any]) -> list[str | Table]:
     groups = list(row["by_records"])
     groups.append({**row, "records": "all", "users": sum(each["users"] for each in groups)})  # who had some to measure
     rows = [[each["records"], f"{each['users']:,}", *(_cell(each, key) for key in keys)] for each in groups]
+    rows += baseline_rows(row, keys, "")
     rebuilt = "\neach own part was rebuilt from some of the person's records, and measured on the others"
     return [Table(["records", "people", *names], rows), rebuilt]
 

@@ -18,7 +18,7 @@ from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import STOPPED, Answer, Table, bar, leads, notify, one_stage_bar, print_line
 from sfumato.cli.models import ClassifierOptions, build_classifier, check_device, public_features
 from sfumato.cli.parse import CommonOptions
-from sfumato.cli.results import dry_run, evaluation_of, outcome, without_curves
+from sfumato.cli.results import baseline_rows, dry_run, evaluation_of, outcome, without_curves
 from sfumato.cli.run_options import BudgetOptions, about_run, free_folder
 from sfumato.cli.sources import ClassOptions, ReadingOptions
 
@@ -492,7 +492,10 @@ def _answers(result: VotingResult, evaluation: dict[str, Any], *, owner: bool) -
     answers = evaluation.get("answers", {})
     line = f"answers: {answers.get('answered', 0):,} of {len(result.queries):,} queries"
     known = {name: value for name, value in answers.items() if isinstance(value, float)}
-    yield line + "".join(f", {name.replace('_', ' ')} {value:.4f}" for name, value in known.items())
+    line += "".join(f", {name.replace('_', ' ')} {value:.4f}" for name, value in known.items())
+    trivial = answers.get("baselines", {})
+    reached = ", ".join(f"{name} {row['accuracy']:.4f}" for name, row in trivial.items())
+    yield f"{line} (baselines: {reached})" if reached else line
     models = [name for name in ("untrained", "trained") if name in evaluation]
     if models:
         keys = [name for name, value in evaluation[models[-1]].items() if isinstance(value, float)]
@@ -500,6 +503,7 @@ def _answers(result: VotingResult, evaluation: dict[str, Any], *, owner: bool) -
             [name, *(f"{evaluation[name][key]:.4f}" if key in evaluation[name] else "" for key in keys)]
             for name in models
         ]
+        rows += baseline_rows(evaluation[models[-1]], keys)
         yield Table(["student", *(key.replace("_", " ") for key in keys)], rows)
     delta = result.statement.delta
     if result.published is not None:

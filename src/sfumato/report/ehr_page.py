@@ -245,7 +245,7 @@ def utility_verdict(utility: Utility | None) -> Verdict:
         return Verdict("Utility", "nearly as useful as real", said, None)
     if gap.low > _AS_USEFUL:
         return Verdict("Utility", "less useful than real", said, False)
-    return Verdict("Utility", "cannot be told with so few patients", said, None)
+    return Verdict("Utility", "undecided with so few patients", said, None)
 
 
 def attacks_verdict(attacks: tuple[Attack, ...]) -> Verdict:

@@ -29,6 +29,7 @@ from sfumato.data import ExampleDataset, UserDataset
 from sfumato.guard import Coupled, Findings
 from sfumato.guard.guard import at, histories
 from sfumato.guard.trial import Tolerance
+from sfumato.metrics.baselines import CONSTANT, RANDOM, compared, mean_gain
 from sfumato.metrics.classification import f1
 from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest
@@ -130,6 +131,7 @@ def measured(
     untrained: nn.Module | None,
     test: ExampleDataset | None,
     *,
+    classes: int,
     device: str,
 ) -> dict[str, Any]:
     """Rows for evaluation.json: "answers", and of the student "untrained" and "trained".
@@ -141,9 +143,10 @@ def measured(
         student: as it was trained.
         untrained: as it began.
         test: to measure both on; None for no row of theirs.
+        classes: that the agents vote for.
         device: where to compute.
     """
-    found: dict[str, Any] = {"answers": _of_answers(answers, pool, queries)}
+    found: dict[str, Any] = {"answers": _of_answers(answers, pool, queries, classes)}
     if test is not None and test.targets is not None:
         for name, model in (("untrained", untrained), ("trained", student)):
             if model is not None:
@@ -151,7 +154,7 @@ def measured(
     return found
 
 
-def _of_answers(answers: Answers, pool: ExampleDataset, queries: np.ndarray) -> dict[str, Any]:
+def _of_answers(answers: Answers, pool: ExampleDataset, queries: np.ndarray, classes: int) -> dict[str, Any]:
     row: dict[str, Any] = {"queries": len(queries), "answered": int(answers.answered.sum())}
     if pool.targets is None or not answers.answered.any():
         return row
@@ -161,8 +164,19 @@ def _of_answers(answers: Answers, pool: ExampleDataset, queries: np.ndarray) -> 
             row["micro_f1"] = f1(truth > 0, answers.labels)[0]
         return row
     found = answers.labels if answers.labels is not None else answers.counts.argmax(axis=1)  # pyright: ignore[reportOptionalMemberAccess]
-    row["accuracy"] = float((found == truth)[answers.answered].mean())
+    right, held = (found == truth)[answers.answered], truth[answers.answered]
+    row["accuracy"] = float(right.mean())
+    row["baselines"] = _baselines(right, held, classes)
     return row
+
+
+def _baselines(right: np.ndarray, truth: np.ndarray, classes: int) -> dict[str, Any]:
+    """What random answers and the most frequent class would get right of the queries that were answered."""
+    most = truth == np.bincount(truth).argmax()
+    return {
+        name: compared({"accuracy": float(other.mean())}, {"accuracy": mean_gain(right - other)})
+        for name, other in ((RANDOM, np.full(len(truth), 1 / classes)), (CONSTANT, most.astype(float)))
+    }
 
 
 # What a vote leaves, and what it cost on the votes that were cast, for the eyes of their owner.
@@ -524,7 +538,16 @@ class Vote:
         tensors = {} if student is None else {name: value.cpu() for name, value in student.state_dict().items()}
         if not again:
             run.save({f"{_STUDENT}{name}": value for name, value in tensors.items()}, {"agents": 0}, complete=True)
-        evaluation = measured(answers, self.pool, self.queries, student, self.student, self.test, device=self.device)
+        evaluation = measured(
+            answers,
+            self.pool,
+            self.queries,
+            student,
+            self.student,
+            self.test,
+            classes=self.question.classes,
+            device=self.device,
+        )
         if run.folder is not None:
             write_atomic(run.folder.path / FILE, self._csv(answers).encode())
             for name, row in evaluation.items():
