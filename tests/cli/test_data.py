@@ -9,8 +9,11 @@ from PIL import Image
 from sfumato import data
 
 
-def test_a_packed_folder_opens_with_the_same_people(sfumato, people: Path, tmp_path: Path):
-    told = json.loads(sfumato("data", "pack", people, tmp_path / "store", "--size", 8, "--json").out)
+@pytest.mark.parametrize("keep", ["decoded", "encoded"])
+def test_a_packed_folder_opens_with_the_same_people(keep: str, sfumato, people: Path, tmp_path: Path):
+    words = ("data", "pack", people, tmp_path / "store", "--size", 8, "--keep", keep, "--json")
+    told = json.loads(sfumato(*words).out)
+    assert (tmp_path / "store" / "pictures.bin").exists() == (keep == "encoded")
     assert (told["users"], told["examples"], told["input_shape"]) == (16, 64, [8, 8, 1])
     store = data.open_users(tmp_path / "store")
     folder = data.open_users(people, size=8)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sfumato._check import InputError
 from sfumato.data import from_arrays, open_examples, open_users, write_store
 from sfumato.data.digest import digest_of
+from sfumato.data.store import opened
 from sfumato.data.store import seal as store_room
 from slow import by_profile
 
@@ -75,8 +76,8 @@ def test_memory_does_not_grow_with_a_mapped_array(tmp_path: Path) -> None:
 def reads(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """The stores whose content was read as a whole."""
     seen: list[Path] = []
-    whole = store_room.content_digest
-    monkeypatch.setattr(store_room, "content_digest", lambda *data: (seen.append(data), whole(*data))[1])
+    whole = opened.content_digest
+    monkeypatch.setattr(opened, "content_digest", lambda *data: (seen.append(data), whole(*data))[1])
     return seen
 
 

@@ -122,11 +122,11 @@ def test_a_copy_takes_no_more_than_a_tenth_of_the_free_disk_unasked(
     flat_folder: Path, small: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=21 * 256 * 10 - 1))
-    with pytest.raises(InputError, match=r"above a tenth; .*--store FOLDER"):
-        open_users(flat_folder)
+    with pytest.raises(InputError, match=r"above a tenth of the free disk; .*--store FOLDER"):
+        open_users(flat_folder, keep="decoded")
     assert len(open_users(flat_folder, store=tmp_path / "named")) == 6
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=21 * 256 * 10))
-    assert len(open_users(flat_folder)) == 6
+    assert len(open_users(flat_folder, keep="decoded")) == 6
 
 
 def test_a_copy_that_is_not_there_is_not_removed(small: None) -> None:

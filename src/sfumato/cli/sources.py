@@ -228,6 +228,9 @@ class ReadingOptions:
         labels: whether class folders of the same name are one class for all users (shared) or each user's own
             (per_user).
         on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
+        keep: what a store has of pictures: their pixels (decoded), or the bytes of their files (encoded), which take
+            less room and are decoded each time they are read. Unless given, the latter where a private copy of the
+            former would take more than a tenth of the free disk.
     """
 
     user: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
@@ -236,6 +239,7 @@ class ReadingOptions:
     folder: Path | None = None
     labels: Literal["shared", "per_user"] = "shared"
     on_error: Literal["refuse", "skip"] = "refuse"
+    keep: Literal["decoded", "encoded"] | None = None
 
     def load(
         self, path: str, size: int | tuple[int, int] | None, channels: int | None, *, store: Path | None = None
@@ -260,6 +264,7 @@ class ReadingOptions:
                 size=size,
                 channels=channels,
                 on_error=self.on_error,
+                keep=self.keep,
                 labels=self.labels,
                 user=self.user,
                 input=self.input,
@@ -573,6 +578,9 @@ class LabelledDataOptions(ClassOptions):
         size: bring pictures to this side, or to this height and width; needed where they differ.
         channels: convert pictures to grey (1) or RGB (3); needed where they differ.
         on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
+        keep: what a store has of pictures: their pixels (decoded), or the bytes of their files (encoded), which take
+            less room and are decoded each time they are read. Unless given, the latter where a private copy of the
+            former would take more than a tenth of the free disk.
         vocabulary: for texts: ids to hash words into.
         length: for texts: words of each that are read.
         input: for a table (.parquet, .csv, .tsv, .jsonl, or .tar shards as 'cats-*.tar') without --schema: the column
@@ -595,6 +603,7 @@ class LabelledDataOptions(ClassOptions):
     size: int | tuple[int, int] | None = None
     channels: Literal[1, 3] | None = None
     on_error: Literal["refuse", "skip"] = "refuse"
+    keep: Literal["decoded", "encoded"] | None = None
     vocabulary: int = 1 << 15
     length: int = 128
     input: Annotated[str | None, tyro.conf.arg(metavar="COLUMN")] = None
@@ -687,6 +696,7 @@ def read_examples(
             size=options.size,
             channels=options.channels,
             on_error=options.on_error,
+            keep=options.keep,
             classes=classes or options.schema is not None,  # a schema states what is a class
             num_classes=options.num_classes,
             label_names=names,

@@ -55,6 +55,7 @@ from sfumato.data.picture_paths import (
 )
 from sfumato.data.pictures import (
     BadImage,
+    Keep,
     OnError,
     convert_notes,
     decode,
@@ -67,9 +68,11 @@ from sfumato.data.pictures import (
 from sfumato.data.records import Records, RowClasses, is_list, is_number, is_picture, is_text, listed, remedy_of
 from sfumato.data.safeguards import name_notes
 from sfumato.data.store.build import write_store
-from sfumato.data.store.cache import Cache, copy_note
+from sfumato.data.store.cache import Cache, bytes_in, copy_note
+from sfumato.data.store.encoded import Encoded, reference_column
 from sfumato.data.store.format import Column
 from sfumato.data.store.opened import INPUTS, open_example_store, open_store, user_columns, write_examples
+from sfumato.data.store.seal import PICTURES, partial_folder
 from sfumato.data.store.writer import TARGET, StoreWriter, disk_full, refuse_full
 from sfumato.data.text import Tokenizer
 from sfumato.data.users import UserDataset, from_arrays
@@ -94,6 +97,7 @@ class Reading:
         on_error: "refuse" or "skip" pictures that cannot be read.
         tokenize: turns texts into ids, or None.
         invert: whether black and white of pictures are exchanged.
+        keep: what a store has of pictures; None has their bytes in a copy that would be too large else.
         store: a new folder to write the data set to.
         cache: where more than what memory holds is kept; None keeps everything in memory.
         progress: called with (rows read, rows).
@@ -104,6 +108,7 @@ class Reading:
     on_error: OnError = "refuse"
     tokenize: Tokenize | None = None
     invert: bool = False
+    keep: Keep | None = None
     store: Path | None = None
     cache: Cache | None = None
     progress: Callable[[int, int], None] | None = None
@@ -114,6 +119,8 @@ class Reading:
             one_of((1, 3), channels=self.channels)
         if self.size is not None:
             image_size(self.size)
+        if self.keep is not None:
+            one_of(("decoded", "encoded"), keep=self.keep)
 
 
 # What decodes the cells of one input's columns.
@@ -185,14 +192,14 @@ class Pictures:
 
     def __init__(self, records: Records, column: str, how: Reading) -> None:
         self._records, self._column, self._folder = records, column, records.pictures
-        self._skip, self._invert = how.on_error == "skip", how.invert
+        self._skip, self._invert, self.encoded = how.on_error == "skip", how.invert, False
         self.convert = None if how.size is None else image_size(how.size), how.channels
         self.counts = Counts(bad_names=[])
         self.skipped: list[tuple[str, str]] = []
         self._first: tuple[str, tuple[int, ...]] | None = None
 
     def rows(self, block: dict[str, pa.Array], start: int, digest: Any, *, wanted: bool) -> tuple[np.ndarray, Any]:
-        """The readable pictures, uint8 [kept, height, width, channels].
+        """The readable pictures, uint8 [kept, height, width, channels]; or the bytes of each, if `encoded`.
 
         Raises:
             InputError: a picture is broken or missing, or of another size or mode than the first.
@@ -204,7 +211,7 @@ class Pictures:
                 source = self._source(content, path, digest)
                 if not wanted:
                     continue
-                picture = decode(source, *self.convert)
+                picture = decode(io.BytesIO(source) if isinstance(source, bytes) else source, *self.convert)
             except BadImage as error:
                 if wanted:
                     self._bad(start + i, path, str(error))
@@ -214,11 +221,16 @@ class Pictures:
             refuse_difference(self._first, (named, picture.pixels.shape))
             self.counts.resized += picture.size != picture.pixels.shape[:2]
             self.counts.converted += picture.channels != picture.pixels.shape[2]
-            found.append(255 - picture.pixels if self._invert else picture.pixels)
+            if self.encoded:
+                found.append(source)
+            else:
+                found.append(255 - picture.pixels if self._invert else picture.pixels)
             kept[i] = True
+        if self.encoded:
+            return kept, np.array([*found, None], object)[:-1]
         return kept, np.stack(found) if found else None
 
-    def _source(self, content: bytes | None, path: str | None, digest: Any) -> Path | io.BytesIO:
+    def _source(self, content: bytes | None, path: str | None, digest: Any) -> Path | bytes:
         """What to decode, after a hash has taken it."""
         try:
             if path is not None:
@@ -234,7 +246,7 @@ class Pictures:
             raise
         if digest is not None:
             digest.update(len(content).to_bytes(8, "little") + content)
-        return io.BytesIO(content)
+        return content
 
     def _bad(self, row: int, path: str | None, reason: str) -> None:
         if not self._skip:
@@ -253,6 +265,11 @@ class Pictures:
     def shape(self) -> tuple[int, ...]:
         """Of each picture; () before the first."""
         return () if self._first is None else self._first[1]
+
+    def decoding(self, shape: Sequence[int]) -> dict[str, Any]:
+        """How pictures of a shape are decoded, for a store that keeps their bytes."""
+        size, channels = self.convert
+        return {"shape": list(shape), "size": size and list(size), "channels": channels, "invert": self._invert}
 
 
 # Where decoded rows go: memory, rows in their order next to a store, or the store itself.
@@ -304,10 +321,11 @@ class _Written:
         stages: their counts are kept with the rows.
         facts: a digest of whose the rows are and what they are labelled.
         source: what messages call the records.
+        target: where the store will be.
     """
 
-    def __init__(self, writer: StoreWriter, stages: Sequence[Any], facts: str, source: str) -> None:
-        self.writer, self.digest = writer, hashlib.sha256()
+    def __init__(self, writer: StoreWriter, stages: Sequence[Any], facts: str, source: str, target: "_Target") -> None:
+        self.writer, self.digest, self._target = writer, hashlib.sha256(), target
         self._pictures = [stage for stage in stages if isinstance(stage, Pictures)]
         self._source, self._saved, self.changed = source, time.monotonic(), False
         extra = writer.extra
@@ -330,7 +348,8 @@ class _Written:
             raise self._changed("rows that are already written differ")
 
     def add(self, kept: np.ndarray, rows: Sequence[np.ndarray]) -> None:
-        self._put(kept, rows)
+        self._put(kept, [self.writer.add_pictures(each.tolist()) if each.dtype == object else each for each in rows])
+        self._target.refuse_more(self.writer.picture_bytes)
         extra = self.writer.extra
         extra["rows"] += len(kept)
         extra["chain"] = self.digest.hexdigest()
@@ -397,6 +416,14 @@ class _Spool(_Written):
             self.writer.skip(user, "has no readable pictures")
 
 
+def _spool_writer(
+    path: Path, columns: Sequence[Column], options: dict[str, Any], private: bool, pictures: bool
+) -> StoreWriter:
+    """What takes the rows of a spool."""
+    kept = [Column("kept", (), np.dtype(np.uint8)), *columns]
+    return StoreWriter(path, kept, users=False, class_names=False, pictures=pictures, options=options, private=private)
+
+
 class _Direct(_Written):
     """Rows that come user by user, straight into the store of users."""
 
@@ -451,15 +478,22 @@ class _Target:
     """
 
     def __init__(self, how: Reading, looks: str) -> None:
+        self._keep, self._room = how.keep, math.inf
+        self._columns: dict[str, dict[str, Any]] = {}
         self._cache = how.cache if how.store is None else None
         self._path = how.store if self._cache is None else self._cache.place(*filter(None, [looks]))
         self._alone, self._started = contextlib.ExitStack(), False
 
-    def begin(self, size: int) -> tuple[Path, bool]:
-        """The folder, which no other process writes from now on, and whether it is for its owner only.
+    def begin(
+        self, count: int, first: Sequence[np.ndarray], stages: Sequence[Any], names: Sequence[str]
+    ) -> tuple[Path, bool, list[Column]]:
+        """The folder, which no other process writes from now on, whether it is for its owner only, and its columns.
 
         Args:
-            size: bytes of all rows.
+            count: of the rows.
+            first: the first row of each input.
+            stages: what decodes each input; those of pictures learn whether they shall decode them.
+            names: of the inputs in the finished store.
 
         Raises:
             InputError: it cannot be written, or a copy would take more than a tenth of the free disk.
@@ -469,13 +503,40 @@ class _Target:
         self._started = True
         if self._cache is not None and self._alone.enter_context(self._cache.building(self._path)):
             raise _Ready
-        free = shutil.disk_usage(self._path.parent).free if self._cache is not None else math.inf
-        if size > free / _OF_FREE:
+        begun = [partial_folder(each) for each in (self._path, sibling(self._path, after=".rows"))]
+        if self._cache is not None:
+            self._room = (shutil.disk_usage(self._path.parent).free + sum(map(bytes_in, begun))) / _OF_FREE
+        size = count * sum(row.nbytes for row in first)
+        encoded = [isinstance(stage, Pictures) and self._keep != "decoded" for stage in stages]
+        if self._keep is None:  # the same as before a stop, though the disk may have filled since
+            stopped = [each for each in begun if (each / "state.json").exists()]
+            large = any((each / PICTURES).exists() for each in stopped) if stopped else size > self._room
+            encoded = [each and large for each in encoded]
+        if not any(encoded):
+            self.refuse_more(size)
+        columns = []
+        for name, row, stage, keeps in zip(names, first, stages, encoded, strict=True):
+            columns.append(reference_column(name) if keeps else Column(name, row.shape[1:], row.dtype))
+            if keeps:
+                stage.encoded, self._columns[name] = True, stage.decoding(row.shape[1:])
+        return self._path, self._cache is not None, columns
+
+    @property
+    def encodes(self) -> bool:
+        """Whether bytes of pictures are kept."""
+        return bool(self._columns)
+
+    def refuse_more(self, size: int) -> None:
+        """Refuse more bytes than a copy may take unasked."""
+        if size > self._room and self._path is not None:
             raise InputError(
-                f"a private copy takes {size / 1e9:.1f} of the {free / 1e9:.1f} GB free in {self._path.parent}, "
-                "above a tenth; name a folder (--store FOLDER, store=), or shrink pictures (--size)"
+                f"a private copy takes {size / 1e9:.1f} GB or more in {self._path.parent}, above a tenth of the free "
+                "disk; name a folder (--store FOLDER, store=), or shrink pictures (--size)"
             )
-        return self._path, self._cache is not None
+
+    def encoded(self, writer: StoreWriter) -> Encoded | None:
+        """The pictures whose bytes a writer keeps."""
+        return Encoded(writer.folder / PICTURES, self._columns) if self._columns else None
 
     def opened(self, reopen: Callable[[Path], D], read: Callable[[], D]) -> D:
         """The data set: a copy that is there, or what is read now."""
@@ -491,7 +552,15 @@ class _Target:
     def finish(self, write: Callable[..., D], dataset: D, rows: "_Spool") -> D:
         """Write the store from rows that lie next to it, and delete these."""
         assert self._path is not None
-        stored = write(dataset, self._path, private=self._cache is not None, skipped=rows.writer.skipped())
+        if self._columns:
+            rows.writer.commit()
+        stored = write(
+            dataset,
+            self._path,
+            private=self._cache is not None,
+            skipped=rows.writer.skipped(),
+            encoded=self.encoded(rows.writer),
+        )
         rows.writer.abandon()
         return stored
 
@@ -552,6 +621,9 @@ def _gather(
     at_once = max(1, min(_AT_ONCE // max(size, 1), _ROWS))
     to_disk = how.store is not None or (how.cache is not None and records.count * size > MEMORY)
     sink = written(first, stages) if to_disk else _Memory(first, places)
+    first = [
+        np.empty(1, object) if getattr(each, "encoded", False) else row for each, row in zip(stages, first, strict=True)
+    ]
     done = 0
     try:
         for cells in records.blocks(names, _ROWS):
@@ -604,8 +676,11 @@ def _stages(records: Records, columns: Sequence[Sequence[str]], how: Reading) ->
             stages.append(Pictures(records, names[0], how))
         else:
             stages.append(_Numbers(records, names))
-    if not any(isinstance(stage, Pictures) for stage in stages) and (how.size is not None or how.channels is not None):
-        raise InputError(f"size and channels are for pictures; {records.title} has none in {', '.join(columns[0])}")
+    for_pictures = [name for name in ("size", "channels", "keep") if getattr(how, name) is not None]
+    if for_pictures and not any(isinstance(stage, Pictures) for stage in stages):
+        raise InputError(
+            f"{', '.join(for_pictures)}: for pictures only; {records.title} has none in {', '.join(columns[0])}"
+        )
     return stages
 
 
@@ -769,33 +844,33 @@ def _users(
     paths = _paths(records, columns)
 
     def written(first: list[np.ndarray], stages: list[Any]) -> _Written:
-        path, private = target.begin(records.count * first[0].nbytes)
+        path, private, (column,) = target.begin(records.count, first, stages, [INPUTS])
         facts = _digest(users, owner, classes.values, classes.names or ())
-        shape, dtype = first[0].shape[1:], first[0].dtype
-        options = {"shape": list(shape), **records.options}
+        options = {"shape": list(first[0].shape[1:]), **records.options}
+        given = stages, facts, records.title, target
         if classes.names is None or (np.diff(owner) < 0).any() or not isinstance(stages[0], Pictures):
             spool = sibling(path, after=".rows")
-            kept = [Column("kept", (), np.dtype(np.uint8)), Column(INPUTS, shape, dtype)]
-            writer = StoreWriter(spool, kept, users=False, class_names=False, options=options, private=private)
-            return _Spool(writer, stages, facts, records.title, order=order)
+            writer = _spool_writer(spool, [column], options, private, target.encodes)
+            return _Spool(writer, *given, order=order)
         writer = StoreWriter(
             path,
-            user_columns(shape, dtype),
+            user_columns(column.shape, column.dtype),
             class_names=True,
             class_groups=classes.groups is not None,
             example_names=paths is not None,
+            pictures=target.encodes,
             options=options,
             private=private,
         )
-        given = writer, stages, facts, records.title
-        return _Direct(*given, users=users, owner=owner, codes=classes.values.astype(np.int64), names=paths)
+        return _Direct(writer, *given, users=users, owner=owner, codes=classes.values.astype(np.int64), names=paths)
 
     read = _gather(records, columns, how, places, written)
     said = assumptions(how.tokenize) if how.tokenize is not None else ()
     if isinstance(read.sink, _Direct):
         lost = read.sink.writer.extra["empty"]
         notes += skip_notes(read.counts.bad_files, read.counts.bad_names or (), *lost) + _converted(read)
-        return _sealed(read.sink.writer, classes, notes, said, skipped=bool(read.counts.bad_files))
+        encoded = target.encoded(read.sink.writer)
+        return _sealed(read.sink.writer, classes, notes, said, encoded, skipped=bool(read.counts.bad_files))
     order = order[read.readable[order]]
     held, own = np.unique(owner[order], return_inverse=True)
     lost = [str(users[place]) for place in np.setdiff1d(np.arange(len(users)), held).tolist()]
@@ -819,7 +894,13 @@ def _users(
 
 
 def _sealed(
-    writer: StoreWriter, classes: "RowClasses", notes: Sequence[str], said: Sequence[Assumption], *, skipped: bool
+    writer: StoreWriter,
+    classes: RowClasses,
+    notes: Sequence[str],
+    said: Sequence[Assumption],
+    encoded: Encoded | None,
+    *,
+    skipped: bool,
 ) -> UserDataset:
     """The store that rows went straight into."""
     assert classes.names is not None
@@ -835,7 +916,7 @@ def _sealed(
         for place, name in enumerate(names):
             writer.add_class(name, None if groups is None else groups[place])
         facts = {"notes": list(notes), "assumptions": stated_to_json(said), "found": list(classes.found or ())}
-        return open_store(writer.finish(facts, numbers))
+        return open_store(writer.finish(facts, numbers, encoded=encoded))
     except OSError as error:
         raise disk_full(error, writer) or error from None
     finally:
@@ -879,14 +960,13 @@ def examples_of_records(
     order, target = np.arange(records.count), _Target(how, looks)
 
     def written(first: list[np.ndarray], stages: list[Any]) -> _Written:
-        path, private = target.begin(records.count * sum(row.nbytes for row in first))
-        kept = [Column("kept", (), np.dtype(np.uint8))]
-        kept += [Column(f"{INPUTS}_{place}", row.shape[1:], row.dtype) for place, row in enumerate(first)]
+        names = [INPUTS] if len(first) == 1 else [f"{INPUTS}_{place}" for place in range(len(first))]
+        path, private, kept = target.begin(records.count, first, stages, names)
         options = {"shapes": [list(row.shape[1:]) for row in first], **records.options}
-        spool = sibling(path, after=".rows")
-        writer = StoreWriter(spool, kept, users=False, class_names=False, options=options, private=private)
+        writer = _spool_writer(sibling(path, after=".rows"), kept, options, private, target.encodes)
         values = () if found is None and targets is None else (targets if found is None else found.values)
-        return _Spool(writer, stages, _digest((), order[:0], np.asarray(values), ()), records.title, order=order)
+        facts = _digest((), order[:0], np.asarray(values), ())
+        return _Spool(writer, stages, facts, records.title, target, order=order)
 
     class_names = _named(records, label, label_names) if classes else label_names
     sizes = vocabulary_sizes

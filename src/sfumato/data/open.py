@@ -28,7 +28,7 @@ from sfumato.data.columns import Duplicates, Tokenize
 from sfumato.data.examples import ExampleDataset
 from sfumato.data.files import MissingPart, Part
 from sfumato.data.gather import Reading, examples_of_records, opens_texts, users_of_records, with_copy
-from sfumato.data.pictures import LAYOUTS, OnError, fitted, image_size
+from sfumato.data.pictures import LAYOUTS, Keep, OnError, fitted, image_size
 from sfumato.data.readers import EXAMPLES, USERS
 from sfumato.data.readers.folders import Labels
 from sfumato.data.readers.tars import is_tars, shards_of
@@ -67,12 +67,16 @@ class PictureOptions(TypedDict, total=False):
         channels: 1 (grey) or 3 (RGB) to convert pictures to.
         on_error: "refuse" names the first file that is no readable picture, "skip" leaves such ones out and counts
             them. A file of two users is refused by both.
+        keep: what a store, or the private copy, has of pictures: "decoded" ones are fast, "encoded" are the bytes of
+            their files, decoded each time they are read, to the same pixels. None takes the latter for a private copy
+            that would take more than a tenth of the free disk else.
         invert: for Omniglot and EMNIST: exchange black and white.
     """
 
     size: int | Sequence[int] | None
     channels: int | None
     on_error: OnError
+    keep: Keep | None
     invert: bool
 
 
@@ -191,7 +195,7 @@ _USUAL = {
 """Options that say what is done without them."""
 
 _FOR = {
-    **dict.fromkeys(["size", "channels", "on_error"], "pictures in folders and tables"),
+    **dict.fromkeys(["size", "channels", "on_error", "keep"], "pictures in folders and tables"),
     **dict.fromkeys(["user", "input", "label"], "tables (.parquet, .csv, .tsv, .jsonl, .tar)"),
     "folder": "paths of pictures in a table",
     **dict.fromkeys(["item", "value", "time", "items", "value_range", "duplicates", "on_unknown"], "ratings"),
@@ -363,6 +367,7 @@ def _opened(
             on_error=given.get("on_error", "refuse"),
             invert=given.get("invert", False),
             tokenize=given.get("tokenize"),
+            keep=given.get("keep"),
             store=None if store is None else Path(store),
             cache=cache,
             progress=progress,

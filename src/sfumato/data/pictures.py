@@ -31,6 +31,8 @@ _LARGEST = 1 << 30  # bytes of one file
 _NAMED = 5  # examples in a note; skipped.jsonl has them all
 OnError = Literal["refuse", "skip"]
 """What to do with a file that is not a readable picture."""
+Keep = Literal["decoded", "encoded"]
+"""What a store has of pictures: their pixels, or the bytes of their files."""
 
 
 @cache

@@ -369,5 +369,5 @@ def some(options: Mapping[str, Any], *names: str) -> dict[str, Any]:
 
 
 COLUMNS = frozenset({"user", "input", "label", "label_names", "folder", "tokenize"})
-PICTURES = frozenset({"size", "channels", "on_error"})
+PICTURES = frozenset({"size", "channels", "on_error", "keep"})
 """Options of tables, and of what has pictures: `data.gather` reads them for every reader that names them."""

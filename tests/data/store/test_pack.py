@@ -258,13 +258,14 @@ def test_a_full_disk_is_one_line_and_packing_goes_on_later(
 _PEAK = """
 import resource, sys
 from sfumato.data import open_users
-open_users(sys.argv[1], store=sys.argv[2], size=64, channels=3)
+open_users(sys.argv[1], store=sys.argv[2], size=64, channels=3, keep=sys.argv[3])
 print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
 """
 
 
 @pytest.mark.slow
-def test_memory_does_not_grow_with_the_pictures(tmp_path: Path, picture: Callable, save: Callable) -> None:
+@pytest.mark.parametrize("keep", ["decoded", "encoded"])
+def test_memory_does_not_grow_with_the_pictures(keep: str, tmp_path: Path, picture: Callable, save: Callable) -> None:
     peaks = []
     for count in (2, 60):
         root = tmp_path / f"photos{count}"
@@ -275,14 +276,14 @@ def test_memory_does_not_grow_with_the_pictures(tmp_path: Path, picture: Callabl
                 shutil.copy(root / "model.jpg", root / f"u{user}" / f"{n}.jpg")
         (root / "model.jpg").unlink()
         run = subprocess.run(
-            [sys.executable, "-c", _PEAK, str(root), str(tmp_path / f"store{count}")],
+            [sys.executable, "-c", _PEAK, str(root), str(tmp_path / f"store{count}"), keep],
             capture_output=True,
             text=True,
             check=True,
         )
         peaks.append(int(run.stdout) / 1024)
     packed = (tmp_path / "store60" / "examples.arrow").stat().st_size / 2**20
-    assert packed > 30
+    assert (packed > 30) == (keep == "decoded")
     assert peaks[1] - peaks[0] < 8  # MiB, while the store grew by 34
 
 

@@ -126,7 +126,7 @@ def test_an_edited_description_is_noticed(store: Path) -> None:
         open_users(store)
     for version in (1, 99):  # the one of flat files, and one to come
         file.write_text(json.dumps({**json.loads(good), "version": version}))
-        with pytest.raises(InputError, match=rf"version {version}, this sfumato reads 2; pack it again"):
+        with pytest.raises(InputError, match=rf"version {version}, this sfumato reads 2 and 3; pack it again"):
             open_users(store)
 
 

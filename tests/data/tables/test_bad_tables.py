@@ -151,7 +151,7 @@ def test_which_column_is_the_input_is_asked_where_it_is_not_clear(album: dict[st
     only = pa.table({"a": album["image"]})
     assert "the pictures of a are the user or the label, and no other column has any" in _refusal(only, user="a")
     assert "a user's examples have one input, got a, b" in _refusal(two, input=("a", "b"), user="person")
-    assert "size and channels are for pictures" in _refusal(none, input="x", user="who", size=8)
+    assert "size: for pictures only" in _refusal(none, input="x", user="who", size=8)
 
 
 def test_what_is_no_table_is_refused(tmp_path: Path) -> None:

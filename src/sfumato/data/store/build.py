@@ -12,6 +12,7 @@ from sfumato._check import InputError
 from sfumato._types import Stated, stated_to_json
 from sfumato.data.mapped import Chosen, ChunkedRows
 from sfumato.data.safeguards import Listing
+from sfumato.data.store.encoded import Encoded
 from sfumato.data.store.format import Column
 from sfumato.data.store.opened import INPUTS, Opened, open_store, user_columns
 from sfumato.data.store.seal import read_facts
@@ -39,6 +40,7 @@ def write_users(
     example_names: Sequence[str] | None = None,
     skipped: Sequence[tuple[str, str]] = (),
     private: bool = False,
+    encoded: Encoded | None = None,
 ) -> UserDataset:
     """Write users as they come as a store, in constant memory.
 
@@ -64,6 +66,7 @@ def write_users(
         example_names: of all examples in their order, or None.
         skipped: what was left out while the data were read, with the reason.
         private: for its owner's eyes only.
+        encoded: the pictures, where inputs are references to them.
 
     Returns:
         the store, opened.
@@ -96,11 +99,8 @@ def write_users(
         for what, reason in skipped:
             writer.skip(what, reason)
         all_notes = list(dict.fromkeys([*listing.notes(), *notes]))
-        return open_store(
-            writer.finish(
-                {"notes": all_notes, "assumptions": stated_to_json(assumptions), "found": list(found)}, items=item_names
-            )
-        )
+        facts = {"notes": all_notes, "assumptions": stated_to_json(assumptions), "found": list(found)}
+        return open_store(writer.finish(facts, items=item_names, encoded=encoded))
     except OSError as error:
         raise disk_full(error, writer) or error from None
     finally:
@@ -114,6 +114,7 @@ def write_store(
     *,
     private: bool = False,
     skipped: Sequence[tuple[str, str]] = (),
+    encoded: Encoded | None = None,
 ) -> UserDataset:
     """Write any data set as a store, user by user in constant memory.
 
@@ -123,6 +124,7 @@ def write_store(
         progress: called with (users done, users).
         private: for its owner's eyes only.
         skipped: what was left out while the data were read, with the reason.
+        encoded: the pictures, where inputs are references to them.
 
     Returns:
         the store, opened.
@@ -155,6 +157,7 @@ def write_store(
         example_names=None if dataset.example_names is None else Chosen(dataset.example_names, dataset.rows()),
         skipped=skipped,
         private=private,
+        encoded=encoded,
     )
 
 

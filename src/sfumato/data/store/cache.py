@@ -94,7 +94,7 @@ class Cache:
 def copy_note(place: Path) -> str:
     """The line that says that there is a copy, where it is, and how it is removed."""
     return (
-        f"a private copy of these data is kept in {place} ({_size(place) / 1e6:,.1f} MB) and trained from; "
+        f"a private copy of these data is kept in {place} ({bytes_in(place) / 1e6:,.1f} MB) and trained from; "
         f"sfumato data stores --remove {place.name} removes it"
     )
 
@@ -140,7 +140,7 @@ def copies() -> list[Copy]:
                 key=key,
                 path=path,
                 source=source.read_text().strip() if source.exists() else "",
-                size=sum(map(_size, parts)),
+                size=sum(map(bytes_in, parts)),
                 finished=bool(facts),
                 users=facts.get("users"),
                 examples=facts.get("examples"),
@@ -180,7 +180,8 @@ def _parts(path: Path) -> list[Path]:
     ]
 
 
-def _size(path: Path) -> int:
+def bytes_in(path: Path) -> int:
+    """The bytes of a file, or of all files in a folder; 0 for nothing."""
     if path.is_dir():
         return sum(each.stat().st_size for each in path.rglob("*") if each.is_file())
     return path.stat().st_size if path.exists() else 0

@@ -1,10 +1,13 @@
 """Finished stores, mapped: by user and of single examples."""
 
+import hashlib
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import PIL
 
 from sfumato._check import InputError
 from sfumato._types import stated_from_json, stated_to_json
@@ -12,8 +15,18 @@ from sfumato.data.domain import COUNT, NAMES
 from sfumato.data.examples import ExampleDataset, examples_from_users
 from sfumato.data.mapped import ChunkedRows, Strings
 from sfumato.data.safeguards import refuse_undecodable
+from sfumato.data.store.encoded import Encoded, EncodedRows
 from sfumato.data.store.format import Column, Frame, read_table
-from sfumato.data.store.seal import CLASSES, EXAMPLES, ITEMS, USERS, read_facts, verified_digest
+from sfumato.data.store.seal import (
+    CLASSES,
+    EXAMPLES,
+    ITEMS,
+    PICTURES,
+    USERS,
+    content_digest,
+    read_facts,
+    verified_digest,
+)
 from sfumato.data.store.seal import NAMES as EXAMPLE_NAMES
 from sfumato.data.store.writer import TARGET, StoreWriter, refuse_full
 from sfumato.data.users import UserDataset
@@ -55,8 +68,13 @@ class Opened:
             raise InputError(f"the store {path} is damaged ({type(error).__name__}); pack it again") from None
 
     def rows(self, name: str) -> ChunkedRows:
-        """A column of the examples."""
+        """A column of the examples, as it is stored."""
         return self._frame.rows(name)
+
+    def inputs(self, name: str) -> ChunkedRows | EncodedRows:
+        """A column of inputs; pictures that are kept encoded are decoded when they are read."""
+        how = self.facts.get("encoded", {}).get(name)
+        return self.rows(name) if how is None else EncodedRows(self.rows(name), self.path / PICTURES, **how)
 
     def users(self) -> tuple[Strings, np.ndarray]:
         """Names of the users, and where each one's rows begin and the last one's end, int64 [users + 1]."""
@@ -77,7 +95,20 @@ class Opened:
         Raises:
             InputError: examples.arrow does not hold any more what was packed.
         """
-        return verified_digest(self.path, self.facts, self._frame.content, self._frame.pieces, anew)
+        encoded = self.facts.get("encoded", {})
+
+        def holds() -> bool:
+            content = content_digest(self._frame.content, self._frame.pieces)
+            pictures = (self.inputs(name) for name in encoded)
+            return content == self.facts["content_sha256"] and all(
+                rows.hold() for rows in pictures if isinstance(rows, EncodedRows)
+            )
+
+        digest = verified_digest(self.path, self.facts, holds, anew)
+        if not encoded:
+            return digest
+        decoding = json.dumps([PIL.__version__, encoded], sort_keys=True)
+        return digest + hashlib.sha256(decoding.encode()).hexdigest()
 
 
 def _texts(table: dict[str, Any], name: str) -> Strings | None:
@@ -147,7 +178,7 @@ def open_store(path: Path | str, verify: bool = False) -> UserDataset:
     if verify:
         store.digest(anew=True)
     return UserDataset(
-        inputs=store.rows(INPUTS),
+        inputs=store.inputs(INPUTS),
         labels=store.rows(TARGET),
         offsets=offsets,
         names=names,
@@ -245,13 +276,19 @@ class ExampleWriter:
         self.count += rows
 
     def finish(
-        self, numbers: np.ndarray | None = None, *, skipped: Sequence[tuple[str, str]] = (), **facts: Any
+        self,
+        numbers: np.ndarray | None = None,
+        *,
+        skipped: Sequence[tuple[str, str]] = (),
+        encoded: Encoded | None = None,
+        **facts: Any,
     ) -> ExampleDataset:
         """Seal what was written and open it.
 
         Args:
             numbers: int64 [classes], the final number of each class as it was added; None leaves targets as they are.
             skipped: what was left out, with the reason.
+            encoded: the pictures, where inputs are references to them.
             facts: the other fields of the `ExampleDataset`.
 
         Raises:
@@ -272,7 +309,7 @@ class ExampleWriter:
             for what, reason in skipped:
                 self._writer.skip(what, reason)
             facts = {**_FACTS, **facts, "assumptions": stated_to_json(facts.get("assumptions", ()))}
-            return open_example_store(self._writer.finish(facts, numbers))
+            return open_example_store(self._writer.finish(facts, numbers, encoded=encoded))
         except OSError as error:
             raise _unwritten(self._folder, error) from None
 
@@ -304,6 +341,7 @@ def write_examples(
     *,
     private: bool = False,
     skipped: Sequence[tuple[str, str]] = (),
+    encoded: Encoded | None = None,
 ) -> ExampleDataset:
     """Write a data set as a store in constant memory, decoding pictures once.
 
@@ -312,6 +350,7 @@ def write_examples(
         destination: a folder that does not exist or is empty.
         private: for its owner's eyes only.
         skipped: what was left out while the data were read, with the reason.
+        encoded: the pictures, where inputs are references to them.
 
     Returns:
         the store, opened.
@@ -333,6 +372,7 @@ def write_examples(
             found=dataset.found,
             notes=dataset.notes,
             skipped=skipped,
+            encoded=encoded,
         )
 
 
@@ -352,7 +392,7 @@ def open_example_store(path: Path | str) -> ExampleDataset:
     store.digest()
     names = [field["name"] for field in facts["fields"]]
     return ExampleDataset(
-        inputs=tuple(store.rows(name) for name in names if name != TARGET),
+        inputs=tuple(store.inputs(name) for name in names if name != TARGET),
         targets=np.asarray(store.rows(TARGET)) if TARGET in names else None,
         num_classes=facts["num_classes"],
         label_names=store.classes,

@@ -4,6 +4,7 @@
     users.arrow     a row a user: name, where the user's rows start, how many there are; absent without users
     classes.arrow   a row a class: name, group; absent without either
     names.arrow     a row an example: its name, such as the path of its picture; absent without
+    pictures.bin    bytes of pictures that are kept encoded (`encoded.py`); absent without
     items.arrow     a row for each item that inputs name by its number; absent without items
     skipped.jsonl   the files that packing left out, with the reason
     store.json      format, version, columns, counts, size of each file, digests, and a seal over all of it
@@ -16,6 +17,7 @@ import contextlib
 import hashlib
 import json
 import os
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -27,8 +29,11 @@ from sfumato._files import read_json, sibling, write_json
 
 FORMAT = "sfumato store"
 VERSION = 2
+_ENCODED = (
+    3  # the version of a store whose examples refer to encoded pictures, which readers of 2 would take for inputs
+)
 EXAMPLES, USERS, CLASSES, ITEMS = "examples.arrow", "users.arrow", "classes.arrow", "items.arrow"
-NAMES = "names.arrow"
+NAMES, PICTURES = "names.arrow", "pictures.bin"
 _FACTS, _VERIFIED = "store.json", "verified.json"
 _OLD = "examples.json"  # of folders of .npy files, as examples were once written
 _CHUNK = 1 << 22  # bytes read at a time for a digest
@@ -47,7 +52,8 @@ def partial_folder(path: Path) -> Path:
 
 def write_facts(path: Path, facts: dict[str, Any]) -> None:
     """Seal and write the description of a store."""
-    write_json(path / _FACTS, {**facts, "format": FORMAT, "version": VERSION, "sha256": seal(facts)})
+    version = _ENCODED if "encoded" in facts else VERSION
+    write_json(path / _FACTS, {**facts, "format": FORMAT, "version": version, "sha256": seal(facts)})
 
 
 def seal(facts: dict[str, Any]) -> str:
@@ -78,9 +84,9 @@ def read_facts(path: Path) -> dict[str, Any]:
     if not isinstance(facts, dict) or facts.pop("format", None) != FORMAT:
         raise InputError(f"{file} does not describe a store of sfumato; pack the pictures again")
     version = facts.pop("version", None)
-    if version != VERSION:
+    if version not in (VERSION, _ENCODED):
         raise InputError(
-            f"the store {path} has format version {str(version)[:20]}, this sfumato reads {VERSION}; "
+            f"the store {path} has format version {str(version)[:20]}, this sfumato reads {VERSION} and {_ENCODED}; "
             "pack it again or use the sfumato that wrote it"
         )
     if facts.pop("sha256", None) != seal(facts):
@@ -148,9 +154,12 @@ def content_digest(content: np.ndarray, ends: np.ndarray) -> str:
 
 def looks_of(path: Path, content_sha256: str) -> dict[str, Any]:
     """What a change of the examples changes too: the time of the last change of an inode cannot be set back."""
-    found = os.stat(path / EXAMPLES)
-    looks = [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
-    return {"content_sha256": content_sha256, "files": {EXAMPLES: looks}}
+    looks = {}
+    for name in (EXAMPLES, PICTURES):
+        if (path / name).exists():
+            found = os.stat(path / name)
+            looks[name] = [found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino]
+    return {"content_sha256": content_sha256, "files": looks}
 
 
 def note_verified(path: Path, looks: dict[str, Any]) -> None:
@@ -159,7 +168,7 @@ def note_verified(path: Path, looks: dict[str, Any]) -> None:
         write_json(path / _VERIFIED, looks)
 
 
-def verified_digest(path: Path, facts: dict[str, Any], content: np.ndarray, ends: np.ndarray, anew: bool) -> str:
+def verified_digest(path: Path, facts: dict[str, Any], holds: Callable[[], bool], anew: bool) -> str:
     """The digest that packing computed. All is read again only where the file looks different from when it was read.
 
     So a copied store is read once, and one whose bytes were changed is refused. What no look shows is a change by
@@ -168,8 +177,7 @@ def verified_digest(path: Path, facts: dict[str, Any], content: np.ndarray, ends
     Args:
         path: the store.
         facts: its description.
-        content: its examples.arrow, mapped.
-        ends: where each piece of it ends.
+        holds: reads all, and says whether it is what was packed.
         anew: read it in any case.
 
     Raises:
@@ -180,7 +188,7 @@ def verified_digest(path: Path, facts: dict[str, Any], content: np.ndarray, ends
         known = read_json(path / _VERIFIED)
     looks = looks_of(path, facts["content_sha256"])  # before it is read: a change in the meantime shows next time
     if anew or known != looks:
-        if content_digest(content, ends) != facts["content_sha256"]:
+        if not holds():
             raise InputError(f"inputs or targets of the store {path} were changed after packing; pack it again")
         note_verified(path, looks)
     return facts["content_sha256"] + facts["index_sha256"]

@@ -16,6 +16,7 @@ import pyarrow as pa
 from sfumato._check import InputError
 from sfumato._files import read_json, sync_folder, write_atomic, write_json
 from sfumato.data.mapped import ChunkedRows, Strings
+from sfumato.data.store.encoded import Encoded, reference_column, reference_of
 from sfumato.data.store.format import (
     Column,
     Frame,
@@ -32,6 +33,7 @@ from sfumato.data.store.seal import (
     EXAMPLES,
     ITEMS,
     NAMES,
+    PICTURES,
     USERS,
     chained,
     content_digest,
@@ -59,6 +61,7 @@ class StoreWriter:
         class_names: whether classes have names.
         class_groups: whether classes have groups.
         example_names: whether examples have names, such as the paths of their pictures.
+        pictures: whether bytes of pictures are kept.
         options: JSON values that must be the same when writing goes on after a stop.
         resume: go on where an earlier run stopped, if there was one.
         private: for its owner's eyes only.
@@ -77,6 +80,7 @@ class StoreWriter:
         class_names: bool,
         class_groups: bool = False,
         example_names: bool = False,
+        pictures: bool = False,
         options: dict[str, Any],
         resume: bool = True,
         private: bool = False,
@@ -102,7 +106,7 @@ class StoreWriter:
         self._lock = self._locked()
         self._open = True
         texts = ["users"] * users + ["classes"] * class_names + ["groups"] * class_groups + ["names"] * example_names
-        names = [EXAMPLES, "skipped.jsonl", *["ends.bin"] * users]
+        names = [EXAMPLES, "skipped.jsonl", *["ends.bin"] * users, *[PICTURES] * pictures]
         names += [f"{text}.{part}" for text in texts for part in ("bin", "offsets.bin")]
         self._streams = {name: Stream(self.folder / name) for name in names}
         self._divided, self._texts = users, texts
@@ -146,6 +150,20 @@ class StoreWriter:
     def add_name(self, name: str) -> None:
         """The name of the next example that has none."""
         self._string("names", name)
+
+    def add_pictures(self, contents: Sequence[bytes]) -> np.ndarray:
+        """Keep the bytes of pictures; gives the references to them, int64 [n, 6]."""
+        stream, column = self._streams[PICTURES], reference_column(PICTURES)
+        references = np.empty((len(contents), *column.shape), column.dtype)
+        for reference, content in zip(references, contents, strict=True):
+            reference[...] = reference_of(stream.length, content)
+            stream.write(content)
+        return references
+
+    @property
+    def picture_bytes(self) -> int:
+        """Bytes of the pictures that are kept so far."""
+        return self._streams[PICTURES].length if PICTURES in self._streams else 0
 
     def rows(self, name: str) -> ChunkedRows:
         """A column of what was added so far, mapped; valid until more is added."""
@@ -191,7 +209,11 @@ class StoreWriter:
                 other.unlink()
 
     def finish(
-        self, facts: dict[str, Any], numbers: np.ndarray | None = None, items: Sequence[str] | None = None
+        self,
+        facts: dict[str, Any],
+        numbers: np.ndarray | None = None,
+        items: Sequence[str] | None = None,
+        encoded: Encoded | None = None,
     ) -> Path:
         """Seal the store and give it its name.
 
@@ -199,6 +221,7 @@ class StoreWriter:
             facts: what else store.json states; JSON.
             numbers: int64 [classes], the final number of each class as it was added; None leaves targets as they are.
             items: names of the items that inputs name by their number, or None.
+            encoded: the pictures that inputs refer to; a file of another store in the making gets a second name here.
 
         Returns:
             the store's folder.
@@ -221,6 +244,15 @@ class StoreWriter:
         if "names" in self._texts:
             facts = {**facts, "names_sha256": file_digest(self.folder / NAMES)}
         files = [self.folder / name for name in (EXAMPLES, USERS, CLASSES, ITEMS, NAMES, "skipped.jsonl")]
+        if encoded is not None:
+            facts = {**facts, "encoded": encoded.columns}
+            files.append(self.folder / PICTURES)
+            if PICTURES not in self._streams:
+                files[-1].unlink(missing_ok=True)
+                try:
+                    os.link(encoded.file, files[-1])
+                except OSError:  # file systems without second names
+                    shutil.copyfile(encoded.file, files[-1])
         sizes = {file.name: file.stat().st_size for file in files if file.exists() and file.stat().st_size}
         write_facts(
             self.folder,
