@@ -61,9 +61,9 @@ class DPSGD(Plan):
     """Private SGD on examples; fields with those of `Plan`. cohort.size is the batch size.
 
     Attributes:
-        task: what targets are: "classes" (cross entropy; accuracy), "regression" (numbers: squared error; RMSE, MAE,
-            R²), "counts" (the model gives the logarithm of a rate: Poisson loss), or "own" (anything, by a loss that is
-            given in Python).
+        task: what targets are. "classes" has cross entropy and accuracy. "regression" is of numbers: squared error,
+            RMSE, MAE, R². "counts" has the Poisson loss of a model that gives the logarithm of a rate. "own" is
+            anything, by a loss that is given in Python.
         steps: how often the optimiser steps; None follows from epochs.
         epochs: expected passes over the data; None for 10, where steps are not given either. With shuffled or
             min_separation sampling a pass is as many whole batches as there are: one more would let somebody take part
@@ -291,8 +291,8 @@ ALGORITHM = Algorithm(
     records="examples",
     title="SGD",
     summary="train a model that hides every single example (DP-SGD)",
-    about="Train a model of classes, numbers or counts so that no single example can be inferred from the result "
-    "(DP-SGD): each step draws a random batch, clips every example's gradient, and adds noise to the sum.",
+    about="Train a model of classes, numbers or counts so that no single example can be inferred from it (DP-SGD). "
+    "Each step draws a random batch, clips every example's gradient, and adds noise to the sum.",
     example="sfumato dpsgd --data glyphs --epsilon 3 --delta 1e-5 --epochs 5 --dry-run",
     matters="data model epsilon noise epochs cohort server.learning_rate out resume dry_run",
 )

@@ -47,15 +47,15 @@ class LabelDPPro(DPSGD):
     """DP-SGD that hides labels alone, with a projection; fields in addition to those of `DPSGD`.
 
     Attributes:
-        projection: onto the "span" of the gradients that labels could have given, or onto their convex "hull", which is
-            smaller; the hull wants an average of several noisy means.
-        public_batch: rows, drawn anew in each step and independently of the private batch, whose inputs say which mean
-            gradients are possible; all rows where there are fewer, 0 for no projection.
-        averaging: what is projected is a moving average of the noisy means with this decay, in [0, 1): it has less
-            noise, and lags behind the model; 0 projects each one by itself.
+        projection: onto the "span" of the gradients that labels could have given, or onto their convex "hull". The hull
+            is smaller, and needs an average of several noisy means.
+        public_batch: rows whose inputs decide which mean gradients are possible. Each step draws them anew,
+            independently of the private batch. All rows where there are fewer, 0 for no projection.
+        averaging: decay of the moving average of noisy means that is projected, in [0, 1). An average has less noise
+            and lags behind the model; 0 projects each one by itself.
         projection_steps: steps of the search for the nearest one, at most.
-        projection_tolerance: share, in (0, 1), of what was there at the start at which the search ends: of the slopes
-            (span), of the distance to the noisy mean by which it may miss the nearest point (hull).
+        projection_tolerance: where the search ends, as a share of its start, in (0, 1): of the slopes (span), or of the
+            distance to the noisy mean (hull).
     """
 
     cohort: Sampler = part(default=Poisson(size=256, adjacency="replace"), converter=COHORTS)
@@ -138,8 +138,8 @@ ALGORITHM = Algorithm(
     records="examples",
     title="LabelDP-Pro",
     summary="train a model where labels alone are private, below epsilon 1 (LabelDP-Pro)",
-    about="Train a classifier where inputs are public and labels are not (LabelDP-Pro): each step adds noise to "
-    "a sum of clipped gradients, and takes the nearest mean gradient that any labels could have given.",
+    about="Train a classifier where inputs are public and labels are not (LabelDP-Pro). Each step adds noise to "
+    "a sum of clipped gradients. It takes the nearest mean gradient that any labels could have given.",
     example="sfumato labeldp pro --data glyphs --epsilon 0.5 --delta 1e-5 --epochs 5 --dry-run",
     matters="data model epsilon epochs cohort server.learning_rate public_batch out resume dry_run",
     command="labeldp pro",

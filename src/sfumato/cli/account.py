@@ -357,8 +357,8 @@ class MatrixOptions(StreamOptions):
         prefix_error: what the coefficients keep small: the mean or the max error of the prefix sums.
         coefficients: instead of optimised ones: banded, the first column; blt, output scales and then decays; bisr, the
             first column of the inverse.
-        unit_columns: banded: scale every column of the matrix to norm 1, as papers do, whose noise multipliers are for
-            such columns; without it, the noise multiplier is for the columns as they were found or given.
+        unit_columns: banded: scale every column of the matrix to norm 1, for the noise multipliers of papers. Without
+            it, the noise multiplier is for the columns as they were found or given.
     """
 
     strategy: MatrixName = "blt"
@@ -472,8 +472,8 @@ _OPEN = {
 
 @dataclass(frozen=True, kw_only=True)
 class CalibrateOptions(BatchOptions):
-    """The noise, the steps or the sampling rate that meet a target: give two of the three (--examples and --batch-size
-    are a sampling rate, --epochs are steps), and one target (--epsilon, --rho, --mu, --advantage or --tpr).
+    """Find the noise, the steps or the sampling rate that meet a target. Give two of the three: --examples and
+    --batch-size are a sampling rate, --epochs are steps. Give one target: --epsilon, --rho, --mu, --advantage or --tpr.
 
     Attributes:
         epsilon: target: the budget of the whole run, >= 0, at --delta.
@@ -483,8 +483,8 @@ class CalibrateOptions(BatchOptions):
             in (0, 1).
         tpr: target: the largest true positive rate of a membership test at the false positive rate --fpr, in (0, 1).
         fpr: in (0, 1); where tpr is read, 0.01 if left out.
-        noise_multiplier: std of the noise divided by the most that one unit can move the sum; leave it out to find
-            the smallest that will do.
+        noise_multiplier: std of the noise divided by the most that one unit can move the sum. Leave it out to find the
+            smallest that will do.
         steps: noisy sums; leave it out to find the largest number.
         sampling_rate: probability that a unit takes part in a step (Poisson sampling), 1 for all; leave it out to
             find the largest.
@@ -771,8 +771,8 @@ class AccountOptions(BatchOptions):
 
     Attributes:
         noise_multiplier: std of the noise divided by the most that one unit can move the sum; 0 for no noise.
-        event: instead of the noise, a JSON file of what a step released: what an event's to_json() gives, or what this
-            command prints with --json.
+        event: instead of the noise, a JSON file of what a step released. An event's to_json() gives it, and so does
+            this command with --json.
         sampling_rate: probability that a unit takes part in a step (Poisson sampling), in [0, 1]; all if left out.
         steps: how often that was released, each time with fresh noise and a fresh sample; once if left out.
         sample_size: cohorts of exactly this size instead of Poisson sampling; needs --population.
@@ -936,8 +936,7 @@ class ExtrapolateOptions(CommonOptions):
         users_per_client: m, users in a virtual client.
         populations: numbers of users N to ask about; 3e6 is a way to write three million.
         multipliers: factors c on both the clients a round and the noise, which keep the signal-to-noise ratio.
-        noises: kinds of correlated noise (DP-FTRL) to compare with at equal utility: tree, banded, blt, bisr; their
-            curves are in the figure.
+        noises: kinds of correlated noise (DP-FTRL) to compare with at equal utility. Their curves are in the figure.
         delta_exponent: delta is N to the power of minus this.
         figure: draw epsilon against the users of a round into this PNG file.
     """

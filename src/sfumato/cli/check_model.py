@@ -48,15 +48,15 @@ class CheckedModel(ClassifierOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions(CommonOptions):
-    """Show how each layer of a model is covered by the clipping of single examples, what is refused and what to use
-    instead, and how much memory an example takes. With --data it is tried on these records, as a run does before its
-    first step; else no record is read.
+    """Show how each layer of a model is covered by the clipping of single examples. What is refused is named, with what
+    to use instead, and so is the memory that an example takes. With --data the model is tried on these records, as a
+    run does before its first step. Without it, no record is read.
 
     Attributes:
-        kind: without --data, what an example is: a picture (the default), ids (words), numbers, or a row of a table
-            (numbers and ids).
-        shape: without --data, of an example: height, width and channels of a picture (28 28 1 if left out); how many
-            ids or numbers; or how many of both.
+        kind: without --data, what an example is. It is a picture (the default), ids (words), numbers, or a row of a
+            table (numbers and ids).
+        shape: without --data, of an example: height, width and channels of a picture, 28 28 1 if left out. Else how
+            many ids or numbers, or how many of both.
         trainable: "all", "norm", "norm+first" or a regular expression on parameter names.
         memory_budget: MiB for a micro-batch; None for half of the free memory of a GPU, 512 on a CPU.
         device: cpu, cuda, or cuda:1.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class PackOptions(ReadingOptions, CommonOptions):
-    """Decode a folder of pictures into a store that opens at once; it can be stopped and goes on.
+    """Decode a folder of pictures into a store that opens at once. A stopped command goes on where it was.
 
     Attributes:
         source: the folder: SRC/<user>/<picture> or SRC/<user>/<class>/<picture>; or, with --user, a table (.parquet,

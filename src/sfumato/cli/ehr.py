@@ -724,8 +724,8 @@ class SampleOptions(CommonOptions):
         model: folder of the run that learned (`sfumato ehr fit`), or the model.safetensors of one.
         count: how many patients.
         to: a new folder, which appears when it is whole.
-        format: visits.parquet and static.parquet, or the same as .csv, with schema.yaml; a data set of MEDS 0.4, whose
-            events say that they are synthetic; or events.parquet with schema.yaml.
+        format: "parquet" and "csv" write visits, static and schema.yaml. "meds" writes a data set of MEDS 0.4, which
+            marks its events as synthetic. "events" writes events.parquet and schema.yaml.
         conditions: on static columns, several if need be: NAME=CATEGORY, NAME=LOWEST..HIGHEST of a number.
         seed: the same records again; without it they cannot be drawn again.
         threads: CPU threads; None leaves it to torch.
@@ -828,10 +828,10 @@ class EvaluateOptions(CommonOptions):
     """Measure synthetic health records against real patients who were held out. No guarantee follows from it.
 
     Attributes:
-        model: folder of the run of sfumato ehr fit that made the records: its records are read again and divided as it
-            did, and its statement then reports what the attacks found.
-        real: folder of the records that the synthetic ones were learned from: visits.parquet or .csv, static.parquet or
-            .csv and schema.yaml, or a data set of MEDS. With --model it may be left out.
+        model: folder of the run of sfumato ehr fit that made the records. Its records are read again and divided as it
+            did. Its statement then reports what the attacks found.
+        real: folder of the records that the synthetic ones were learned from. It has visits and static (.parquet or
+            .csv) with schema.yaml, or is a data set of MEDS. With --model it may be left out.
         holdout: folder of real patients that were held out; the ideals come from them. With --model it may be left out.
         synthetic: folder of the synthetic records.
         out: the HTML page. With --model it may be left out: then it is in the folder of the run.

@@ -296,9 +296,9 @@ class EmbedOptions(ReadingOptions, CommonOptions):
     Attributes:
         run: folder of a run, with its plan.json and model.safetensors.
         data: the records: anything that --data of the training commands takes.
-        out: the Parquet file to write, which must not exist yet. Its columns are user, index (of the example within
-            the user), file (of pictures in files) or row (of other data, from 0), label, label_name (where classes
-            have names) and embedding (of length 1).
+        out: the Parquet file to write, which must not exist yet. Its columns are user, index (of the example within the
+            user), file or row, label, label_name and embedding (of length 1). Pictures in files have a file, other data
+            a row, from 0. Classes with names have a label_name.
         batch_size: examples that the model reads at a time, at most; large pictures go through a CPU in fewer.
         device: cpu, cuda, or cuda:1.
     """

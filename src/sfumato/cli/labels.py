@@ -146,7 +146,7 @@ class RandomizeOptions(LabelSettings, CommonOptions):
         table: .parquet, .csv, .tsv (also .gz) or .jsonl.
         out: the table to write, in the same format, which must not exist yet. Ledger, statement and plan are in the
             folder OUT.run next to it.
-        total_epsilon: release labels that were released before once more, if all of it costs at most this in total; the
+        total_epsilon: release labels that were released before once more, if all of it costs at most this. The
             statement is that of the sum.
         record: the folder that remembers releases; `label-releases` next to the table unless given. Name one folder for
             tables that may be copies of each other.

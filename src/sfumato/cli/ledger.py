@@ -29,7 +29,7 @@ _ARGUMENTS = {
 
 @dataclass(frozen=True, kw_only=True)
 class ShowOptions(CommonOptions):
-    """What a ledger holds and what it costs, by phase and event; the budget and what is left of it.
+    """Show what a ledger holds and costs, by phase and event, and what is left of its budget.
 
     Attributes:
         path: the ledger, or the folder of a run.
@@ -47,7 +47,7 @@ class ShowOptions(CommonOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyOptions(CommonOptions):
-    """Check every line of a ledger: nothing changed, removed, inserted or moved; the first bad line is named. A run's
+    """Check that no line of a ledger was changed, removed, inserted or moved, and name the first bad one. A run's
     ledger and its statement have to name each other.
 
     Attributes:
@@ -62,7 +62,7 @@ class VerifyOptions(CommonOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class MergeOptions(CommonOptions):
-    """Ledgers of the same records as one in which each release counts once: of a copied run, or several phases.
+    """Join ledgers of the same records, of a copied run or of several phases. Each release counts once.
 
     Attributes:
         paths: two or more ledgers, or folders of runs; they are not changed.

@@ -266,9 +266,9 @@ class ModelOptions(AdapterOptions):
 
     Attributes:
         model: lenet, mobilenet_v2, resnet18, resnet20, resnet50, squeezenet or mobilefacenet for pictures, lstm or
-            transformer for texts, matrix_factorization or neural for ratings, linear_head for features (fedrecon); or
-            package.module:factory, an importable class or function without arguments that gives a torch module; the
-            folder that you are in is searched too.
+            transformer for texts, matrix_factorization or neural for ratings, linear_head for features (fedrecon). Or
+            package.module:factory, an importable class or function without arguments that gives a torch module. The
+            current folder is searched, too.
         embedding_dim: dimensions of the embedding: 128 unless given, lstm has its own for each token; a model of your
             own decides them itself.
         model_options: for lstm, transformer and models of ratings: their own settings as name=value, for example

@@ -168,8 +168,8 @@ class PersonaliseOptions(RatingOptions, ReadingOptions, CommonOptions):
         run: folder of a run of sfumato fedrecon.
         data: people's records, all that are known of each: anything that --data of fedrecon takes.
         out: the Parquet file to write, which must not exist yet. For ratings: the best items that a person has no
-            record of (user, rank, item, prediction), or with --query predictions for its rows (user, item,
-            prediction); for classes the likeliest class of its records (user, index, label, probability).
+            record of (user, rank, item, prediction). With --query: predictions for its rows (user, item, prediction).
+            For classes: the likeliest class of a person's records (user, index, label, probability).
         top: for ratings: so many items for each person, 10 unless given.
         query: records that are asked about, in the format of DATA; values are not needed and not looked at.
         measure: rebuild people's own parts from a part of their records, as in the training, and report how good the

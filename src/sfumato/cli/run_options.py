@@ -143,8 +143,8 @@ class RunOptions(CommonOptions):
         checkpoint_minutes: save at the latest after so many minutes.
         threads: CPU threads; None leaves it to torch.
         device: where to train: cpu, cuda, or cuda:1.
-        log: where to log, several if need be: tensorboard:DIR (which gets a folder for each run), wandb:PROJECT,
-            mlflow:EXPERIMENT or mlflow:URI#EXPERIMENT. What was computed without noise is left out.
+        log: where to log, several if need be: tensorboard:DIR, wandb:PROJECT, mlflow:EXPERIMENT or
+            mlflow:URI#EXPERIMENT. DIR gets a folder for each run. What was computed without noise is left out.
         log_private: log what was computed without noise, too, under names that begin with private/: losses, cohort
             sizes, shares that were clipped, seconds, measurements. The guarantee does not cover it.
         public_evaluation: the validation and test data are public, so what was measured on them is logged.

@@ -164,8 +164,8 @@ class ClassOptions:
         class_names: a public file with one class a line, in the order of their numbers; a record of another one is
             refused. Without it, and where the data do not declare them, a run with a guarantee is refused.
         num_classes: how many classes there are, where they have numbers and no names.
-        public_classes: take the classes that the records have, and declare them public, as those of a benchmark are:
-            who alone has a class is then not hidden.
+        public_classes: take the classes that the records have, and declare them public, as those of a benchmark are. A
+            user who alone has a class is then not hidden.
     """
 
     class_names: Path | None = None
@@ -285,24 +285,24 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
 
     Attributes:
         data: a packed store, a folder of pictures (FOLDER/<user>/<picture> or FOLDER/<user>/<class>/<picture>),
-            Omniglot (folder or npz), an npz with images, users and labels, federated EMNIST, a table (.parquet,
-            .csv, .tsv, .jsonl, or .tar shards as 'faces-*.tar') with --user, ratings (a folder or zip file of
-            MovieLens, or a table with --user, --item and --value), or the word glyphs for the embedded data.
-            With --text: JSON lines of objects with a user and a text (.jsonl, also .gz; other names by --user and
-            --input), or a play as plain text, whose roles are the users.
+            Omniglot (folder or npz), an npz with images, users and labels, federated EMNIST, or the word glyphs for the
+            embedded data. With --user, a table: .parquet, .csv, .tsv, .jsonl, or .tar shards as 'faces-*.tar'. Ratings:
+            a folder or zip file of MovieLens, or a table with --user, --item and --value. With --text, JSON lines of
+            objects with a user and a text (.jsonl, also .gz; --user and --input rename them). A play as plain text has
+            its roles as users.
         text: train on texts: each of their characters is a token, of a fixed public alphabet, or each of their words,
             of a --vocabulary.
-        vocabulary: for words: a public file with one word a line, chosen without looking at the records; or private:
-            the run counts the words of those it trains on under noise, before its first round and within its budget
-            (a file of that name is ./private).
+        vocabulary: for words: a public file with one word a line, chosen without looking at the records, or the word
+            private. A private run first counts the words of its training users under noise, within its budget. A file
+            of that name is ./private.
         vocabulary_noise: for a private vocabulary: the count's noise multiplier. With --epsilon, unless given, the one
             at which the count alone costs a tenth of it.
         vocabulary_words: for a private vocabulary: release so many words at most; all above the threshold unless given.
         words_per_user: for a private vocabulary: different words that a user has a vote for, 64 unless given.
         length: for texts: tokens in a sequence; longer texts are cut into several. 80 characters or 20 words unless
             given.
-        oov_buckets: for words: so many ids, by a hash of the word, distinguish words outside of the vocabulary as
-            inputs, for a model with vectors for them (lstm); 0 gives them one id.
+        oov_buckets: for words: so many ids for words outside of the vocabulary, by a hash of the word. They are inputs
+            of a model with vectors for them (lstm); 0 gives them one id.
         size: bring pictures to this side, or to this height and width; needed where they differ.
         channels: convert pictures to grey (1) or RGB (3); needed where they differ.
         store: a new folder that keeps --data, so that memory does not grow with them; give it as --data from then on.
@@ -311,8 +311,8 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
         split_by: what the split keeps together: whole users, whole classes (label), or groups of classes such as
             alphabets (group).
         test_share: the share kept for the test, below 1. Each user (class, group) goes there with this probability, by
-            a hash of the own name, so the number is near the share and no one moves when another joins. 0.2
-            unless --test or --test-names is given; 0 for no test.
+            a hash of its name. So the number is near the share, and no one moves when another joins. 0.2 unless --test
+            or --test-names is given; 0 for no test.
         test_names: a text file that names those kept for the test, one a line, for an exact number of them.
         validation_share: the same share for the validation data, which are measured during the run.
         negatives: for fedemb: a public data set, whose classes join every client's head; see --negatives-per-client.
@@ -572,9 +572,9 @@ class LabelledDataOptions(ClassOptions):
 
     Attributes:
         data: a folder of pictures (FOLDER/<class>/<picture>), MNIST's idx files, .npz or a folder of .npy with x_train
-            and y_train (or x and y), .csv or .tsv of class and text, a table with --schema or with --label, a packed
-            store, or the word glyphs for the embedded data. With a --task other than classes, whole numbers in arrays
-            are numbers.
+            and y_train (or x and y), a packed store, or the word glyphs for the embedded data. Also .csv or .tsv of
+            class and text, or a table with --schema or --label. With a --task other than classes, whole numbers in
+            arrays are numbers.
         size: bring pictures to this side, or to this height and width; needed where they differ.
         channels: convert pictures to grey (1) or RGB (3); needed where they differ.
         on_error: what to do with files that are no readable pictures: refuse them and stop, or skip and count them.
@@ -583,14 +583,14 @@ class LabelledDataOptions(ClassOptions):
             former would take more than a tenth of the free disk.
         vocabulary: for texts: ids to hash words into.
         length: for texts: words of each that are read.
-        input: for a table (.parquet, .csv, .tsv, .jsonl, or .tar shards as 'cats-*.tar') without --schema: the column
-            of pictures, paths of pictures, texts, numbers or lists of numbers. Without it, the only column of pictures
-            or of paths.
-        label: for such a table: the column of classes, or of numbers with --task; in tars an extension or a field, as
-            cls or json.age.
+        input: for a table (.parquet, .csv, .tsv, .jsonl, or .tar shards as 'cats-*.tar') without --schema. It names the
+            column of pictures, paths of pictures, texts, numbers or lists of numbers. Without it, the only column of
+            pictures or of paths.
+        label: for such a table: the column of classes, or of numbers with --task. In tars it is an extension or a
+            field, as cls or json.age.
         folder: for such a table of paths: the folder that they start at. Without it, that of the table.
-        schema: for tables: a YAML or JSON file that says what is public about each column, and which one is the label,
-            the target or the count to predict.
+        schema: for tables: a YAML or JSON file with what is public about each column. It also names the label, the
+            target or the count to predict.
         store: for texts and tables: a new folder that keeps the numbers of --data, so that memory does not grow with
             them.
         test: test data from a place of their own.

@@ -42,10 +42,10 @@ class VoteData(ClassOptions, ReadingOptions):
     """Who votes, and on what.
 
     Attributes:
-        agents: the private records, one user an agent: a packed store, a folder of pictures
+        agents: the private records, one user an agent. They are a packed store, a folder of pictures
             (FOLDER/<agent>/<class>/<picture>), an npz with inputs, users and labels, or a table with --user.
-        pool: the public examples to ask about: a folder of pictures (FOLDER/<class>/<picture>), MNIST's idx files, an
-            npz or a folder of .npy with x_train (or x), or a table. Its labels are used for measuring only.
+        pool: the public examples to ask about. They are a folder of pictures (FOLDER/<class>/<picture>), MNIST's idx
+            files, an npz or .npy files with x_train (or x), or a table. Its labels are used for measuring only.
         unlabelled: the pool has no labels: a folder of pictures, an npz or npy of inputs, or a table with --input.
         test: labelled public examples to measure the student on; without it, the test part that the pool comes with.
         size: bring pictures to this side, or to this height and width.

@@ -149,8 +149,8 @@ class LocalHead:
 
     Attributes:
         classes: "local" gives a head the classes that its client holds, "global" all labels.
-        start: first rows of a head: "glorot" draws them; "means" takes, for each class, the mean direction of what the
-            backbone makes of the client's examples, for cosine logits.
+        start: first rows of a head. "glorot" draws them. "means" takes the mean direction of each class's embeddings at
+            the client, for cosine logits.
         steps_alone: train the head alone for so many local steps, then the backbone alone; 0 trains both.
     """
 
@@ -174,12 +174,12 @@ class Client:
 
     Attributes:
         max_examples: processed examples a client and round, at most; None for no cap.
-        loss: of a head: "softmax" on inner products, or "cosine", "cosface", "arcface" on scaled cosines; of a model
+        loss: of a head: "softmax" on inner products, or "cosine", "cosface", "arcface" on scaled cosines. Of a model
             that has no head: "next_token" of sequences, "squared" of values, "cross_entropy" of its logits.
-        at_once: train so many clients in one batched operation, best a multiple of 32; 1 trains one after the other,
-            which on a processor is as fast unless clients are tiny.
-        threads: threads that train clients side by side, each on its own copy of the model; None chooses by the number
-            of cores and the size of the model.
+        at_once: train so many clients in one batched operation, best a multiple of 32. 1 trains one after the other,
+            which a CPU does as fast unless clients are tiny.
+        threads: threads that train clients side by side, each on a copy of the model. None chooses by the number of
+            cores and the size of the model.
     """
 
     max_examples: int | None = 2048
@@ -233,8 +233,8 @@ class ClientTraining(Client):
         head_lr_scale: the head's local rate is this times the backbone's, > 0.
         momentum: local SGD momentum, in [0, 1).
         head: whose the head is: "shared", or "local" for one that never leaves its client.
-        negatives: classes of a public data set (`RunOptions.negatives`) that a client gets a round, as many examples of
-            each as it holds of a class of its own; 0 for none.
+        negatives: classes of a public data set (`RunOptions.negatives`) that a client gets a round; 0 for none. It gets
+            as many examples of each as it holds of one of its classes.
     """
 
     epochs: int = 1

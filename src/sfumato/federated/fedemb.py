@@ -137,8 +137,8 @@ ALGORITHM = Algorithm(
     records="users",
     title="FedEmb",
     summary="train private embeddings; each person's data stays with a virtual client",
-    about="Train private embeddings (DP-FedEmb): each round, users are put into virtual clients that train the "
-    "backbone with a head of their own; only the backbone's clipped, noisy mean update leaves.",
+    about="Train private embeddings (DP-FedEmb). In each round, users are put into virtual clients. A client trains "
+    "the backbone with a head of its own. Only the backbone's clipped, noisy mean update leaves.",
     example="sfumato fedemb --data glyphs --epsilon 8 --dry-run",
     matters="data model epsilon noise rounds cohort out resume dry_run cohort.users_per_client",
 )

@@ -175,9 +175,8 @@ ALGORITHM = Algorithm(
     records="users",
     title="FedRecon",
     summary="train models of which a part never leaves: ratings, texts, classes of one's own",
-    about="Federated Reconstruction: each user rebuilds a part of the model that is their own, and never sends "
-    "it; only the shared part's clipped, noisy mean update leaves. People who never took part are served, "
-    "too.",
+    about="Federated Reconstruction: each user rebuilds a part of the model that is their own, and never sends it. "
+    "Only the shared part's clipped, noisy mean update leaves. Users who never took part are served, too.",
     example="sfumato fedrecon --data ml-latest-small --items films.txt --model matrix_factorization --epsilon 8 "
     "--dry-run",
     matters="data model epsilon noise rounds cohort out resume dry_run client.local.parameters",

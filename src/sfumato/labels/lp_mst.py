@@ -465,9 +465,8 @@ ALGORITHM = Algorithm(
     records="labels",
     title="LP-MST",
     summary="train a model of public inputs whose labels are private (label DP)",
-    about="Randomise private labels of public inputs, each once, and train on the reports (LP-MST): the labels "
-    "of a first part of the rows by what is known before, those of the next part by what the model says of "
-    "them.",
+    about="Randomise private labels of public inputs, each once, and train on the reports (LP-MST). What is "
+    "known before randomises the labels of the first rows, what the model predicts those of the next.",
     example="sfumato labeldp train --data glyphs --epsilon 2 --shuffle --dry-run",
     matters="data model epsilon epochs batch_size learning_rate out resume dry_run stages",
     command="labeldp train",

@@ -355,9 +355,8 @@ ALGORITHM = Algorithm(
     records="labels",
     title="RR on bins",
     summary="train a regression on public inputs whose numbers are private (label DP)",
-    about="Randomise private numbers of public inputs, each once, and train on the reports: numbers of a few "
-    "bins that are best for a noisy histogram of all (RR on bins), numbers with Laplace noise, or one of "
-    "all values.",
+    about="Randomise private numbers of public inputs, each once, and train on the reports. A report is a number of a "
+    "few bins that are best for a noisy histogram (RR on bins), the number with Laplace noise, or one of all values.",
     example="sfumato labeldp regress --data ml-latest-small --model neural --low 0.5 --high 5 --values 10 "
     "--epsilon 2 --shuffle",
     matters="data model epsilon low high values method out resume dry_run",

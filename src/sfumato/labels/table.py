@@ -202,8 +202,8 @@ class LabelSettings:
         low: labels are numbers from this one on, public; those below count as it.
         high: and up to this one, public; those above count as it.
         values: so many numbers from low to high, evenly spaced, to which labels are rounded; 256 unless given.
-        method: best keeps the labels, or cuts numbers into the bins, that are best for the prior; rr keeps all of them;
-            laplace adds noise to numbers.
+        method: "best" keeps the labels that are best for the prior, or cuts numbers into the best bins. "rr" keeps all
+            of them. "laplace" adds noise to numbers.
         loss: what bins are best for.
         shuffle: write the rows in a random order, for a table whose order follows from its labels. It stays secret only
             if no column counts the rows; files that are read by the number of the row no longer fit.

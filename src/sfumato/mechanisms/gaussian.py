@@ -42,8 +42,8 @@ class Mechanism(ABC):
     """Adds noise to the sums of a run, round by round.
 
     Attributes:
-        noise_multiplier: z, std of the noise divided by the norm that one contribution adds at most, >= 0; 0 adds
-            nothing and protects no one, None until it is calibrated.
+        noise_multiplier: z, std of the noise divided by the largest norm of one contribution, >= 0. 0 adds nothing and
+            protects no one; None until it is calibrated.
     """
 
     noise_multiplier: float | None = None

@@ -109,9 +109,9 @@ ALGORITHM = Algorithm(
     records="ehr",
     title="EHR-Safe",
     summary="learn from health records, to make new ones like them",
-    about="Learn from health records, to make new ones like them: visits at irregular times, what is missing, "
-    "and what does not change about a patient. Some patients are held out to measure by. Synthetic is not "
-    "private: without noise there is no guarantee, and the statement says so.",
+    about="Learn from health records, to make new ones like them. They have visits at irregular times, missing values, "
+    "and what does not change about a patient. Some patients are held out to measure by. Synthetic is not private: "
+    "without noise there is no guarantee, and the statement says so.",
     example="sfumato ehr fit --data patients --dry-run",
     matters="data events id time holdout_share out resume dry_run epsilon horizon",
     command="ehr fit",

@@ -33,9 +33,9 @@ class EHRSafeSettings:
         stochastic_normalisation: numbers by their distribution function; without it by their range, to compare.
         category_encoder: categories through an embedding; without it one-hot, to compare.
         masks: what is missing is generated, too; without it all is filled in and nothing is missing, to compare.
-        summaries: summary features of each record (means, extremes, counts) are drawn before its visits, which are
-            generated given them and adjusted to them; without them visits are generated alone, as in the paper. With
-            epsilon there are none: its tables do not count them.
+        summaries: draw summary features of each record (means, extremes, counts) before its visits, which follow them
+            and are adjusted to them. Without them visits are generated alone, as in the paper. With epsilon there are
+            none: its tables do not count them.
         rounding: numbers that are not whole are rounded to multiples of it before anything is learned; None does not.
         min_count: observations that a number has to stand for before it can be generated; 1 generates those of one
             patient, too.
@@ -45,8 +45,8 @@ class EHRSafeSettings:
         hidden: width of the recurrent layers.
         layers: of the recurrent networks.
         latent: numbers that a patient's whole record becomes.
-        latent_noise: std of what is added to them before they are decoded, while the autoencoder learns and for new
-            records, too: so near ones mean nearly the same, and what the GAN misses by less does no harm.
+        latent_noise: std of what is added to them before they are decoded, in training and for new records. So near
+            ones mean nearly the same, and what the GAN misses by less does no harm.
         epochs: of the autoencoder.
         batch_size: patients a step.
         learning_rate: of the autoencoder and of embeddings.

@@ -59,20 +59,21 @@ class Plan:
     """What all plans share; a subclass gives the contribution, the rounds and the task.
 
     Attributes:
-        cohort: who takes part in a round, and how many: a number of contributions (of examples, or of clients), a word
-            ("poisson": independent coins; "fixed_size"; "shuffled": epochs in random order; "cyclic_poisson": coins
-            within parts that take turns; "min_separation": any who have checked in and have not taken part for a
-            while), or a sampler of `sfumato.sampling`. Correlated noise needs one of the last three.
-        clipping: the bound on a contribution: a norm, a word ("flat"; "per_layer": each layer's part; "automatic": all
-            are brought to one length; "adaptive": follows a quantile of their norms with a noisy count), a bound of
-            `sfumato.clipping`, or None for a run without privacy.
-        noise: a noise multiplier (0 for no noise and no guarantee), a word ("gaussian" draws it anew in every round;
-            "tree", "banded", "blt" and "bisr" correlate it, so that later rounds take back what earlier ones added;
-            "auto" takes the one with the least error that meets the budget), or noise of `sfumato.mechanisms`. The
-            multiplier may be left to `calibrate`.
+        cohort: who takes part in a round, and how many: a number of contributions (examples or clients), a word, or a
+            sampler of `sfumato.sampling`. "poisson" tosses independent coins, and "cyclic_poisson" does so within parts
+            that take turns. "fixed_size" draws exactly so many. "shuffled" goes through epochs in random order.
+            "min_separation" takes any who have checked in and have not taken part for a while. Correlated noise needs
+            cyclic_poisson, shuffled or min_separation.
+        clipping: the bound on a contribution: a norm, a word, a bound of `sfumato.clipping`, or None for a run without
+            privacy. "flat" bounds the whole, "per_layer" each layer's part. "automatic" brings all to one length.
+            "adaptive" follows a quantile of their norms by a noisy count.
+        noise: a noise multiplier (0 for no noise and no guarantee), a word, or noise of `sfumato.mechanisms`.
+            "gaussian" draws it anew in every round. "tree", "banded", "blt" and "bisr" correlate it, so that later
+            rounds take back what earlier ones added. "auto" takes the one with the least error that meets the budget.
+            The multiplier may be left to `calibrate`.
         server: the optimiser that takes a step on the noisy mean: its name, its rate, or an `Optimizer`.
-        trainable: what is trained and noised: "all", "norm", "first", "last", "last_blocks:2", a regular expression on
-            parameter names ("lora" and "projection" name what `models` adds), or several joined by "+".
+        trainable: what is trained and noised: "all", "norm", "first", "last", "last_blocks:2", or a regular expression
+            on parameter names. "+" joins several. "lora" and "projection" name what `models` adds.
         population: N, the public number of units; None takes the number present.
         delta: δ of the statement; None for 0.01 / N.
         seed: repeatable randomness, for tests and simulation only; None draws from the operating system.

@@ -492,8 +492,8 @@ ALGORITHMS = (
         records="agents",
         title="AE-DPFL",
         summary="agents that each train a model label public examples by a noisy vote; a student learns from it",
-        about="Label public examples by the votes of agents that each train a model of their own (AE-DPFL), and "
-        "train a student on the noisy answers. The agents' models and votes are never released.",
+        about="Label public examples by the votes of agents, each with a model of its own (AE-DPFL). Train a student "
+        "on the noisy answers. The agents' models and votes are never released.",
         example="sfumato vote ae --agents agents.npz --pool pool.npz --epsilon 3 --delta 1e-3 --dry-run",
         matters="agents pool epsilon queries talliers out resume dry_run model adaptation_weight",
         command="vote ae",
@@ -505,8 +505,8 @@ ALGORITHMS = (
         records="agents",
         title="kNN-DPFL",
         summary="agents label public examples by their nearest records under noise; a student learns from it",
-        about="Label public examples by the votes of agents' nearest records in a public feature space (kNN-DPFL), "
-        "and train a student on the noisy answers.",
+        about="Label public examples by the votes of agents' nearest records in a public feature space (kNN-DPFL). "
+        "Train a student on the noisy answers.",
         example="sfumato vote knn --agents agents.npz --pool pool.npz --features hog --epsilon 1 --dry-run",
         matters="agents pool epsilon queries talliers out resume dry_run features neighbours",
         command="vote knn",

@@ -67,8 +67,8 @@ class VotingSettings:
         max_answers: with a threshold: answers that are paid for and given at most; all queries unless given.
         selection: which examples are asked about: "random", or "diverse" ones.
         selection_seed: public; decides which.
-        publish_cost: release what the answers cost for the votes as they were cast, too, with so much noise (std in
-            units of its smooth sensitivity); None does not.
+        publish_cost: also release what the answers cost for the votes as they were cast, with so much noise. It is a
+            std in units of the smooth sensitivity; None does not release it.
         publish_order: order of the Renyi cost that is released, > 1.
         student_epochs: passes of the student over the answered queries.
         student_batch_size: queries a step of the student.
@@ -76,8 +76,8 @@ class VotingSettings:
         student_optimizer: the student's torch optimiser.
         student_momentum: its momentum (Adam: first beta), in [0, 1).
         student_weight_decay: its weight decay.
-        student_method: "supervised" learns from the answers alone; "smooth" from the pool's other examples, too: the
-            student shall not change its mind between neighbours (VAT), and have one.
+        student_method: "supervised" learns from the answers alone, "smooth" from the pool's other examples, too. With
+            "smooth", the student's predictions shall be sure, and equal between neighbours (VAT).
         student_smoothness: smooth: weight of these two terms.
         student_radius: smooth: how far neighbours lie, as a share of the examples' distance from their mean.
         delta: of the statement; None for 0.01 / units.
