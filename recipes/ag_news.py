@@ -16,7 +16,7 @@ import numpy as np
 from cells import SHARED
 
 from sfumato._random import RandomSource
-from sfumato.data import ExampleDataset, ExampleSplit, examples_from_arrays, open_examples, split_examples
+from sfumato.data import ExampleDataset, Split, examples_from_arrays, open_examples, split_examples
 
 TEST = 1200
 TRAIN = 6400
@@ -24,7 +24,7 @@ CLASSES = ("1", "2", "3", "4")  # world, sports, business, science and technolog
 
 
 @cache
-def ag_news(vocabulary: int, length: int) -> ExampleSplit:
+def ag_news(vocabulary: int, length: int) -> Split[ExampleDataset]:
     """The texts, title and description joined.
 
     Args:
@@ -86,6 +86,6 @@ def _ids_and_classes(texts: ExampleDataset) -> tuple[np.ndarray, np.ndarray]:
     return ids, classes
 
 
-def _divided(texts: ExampleDataset) -> ExampleSplit:
+def _divided(texts: ExampleDataset) -> Split[ExampleDataset]:
     keys = RandomSource.from_seed(0).stream("examples", "test").uniform(len(texts))
     return split_examples(texts, test=np.sort(np.argsort(keys, kind="stable")[:TEST]))

@@ -329,7 +329,7 @@ EXAMPLES = "the unit is one example; rows have no names of users"
 NO_READER = {
     "EHRDataset": "patients in memory; each once, which its own test tries",
     **dict.fromkeys(["ExampleDataset", "UserDataset", "Encoding", "UncountedTexts", "Schema"], "no reader"),
-    **dict.fromkeys(["Split", "ExampleSplit", "Tokenizer", "MissingPart"], "no reader"),
+    **dict.fromkeys(["Split", "Tokenizer", "MissingPart"], "no reader"),
     **dict.fromkeys(["ExampleOptions", "PictureOptions", "RatingOptions", "TableOptions", "UserOptions"], "no reader"),
     **dict.fromkeys(["Reader", "Records"], "what readers are made of"),
     **dict.fromkeys(["split_examples", "split_groups", "split_labels", "split_users", "order_of_content"], "divides"),

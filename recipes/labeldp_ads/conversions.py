@@ -16,7 +16,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import cells
 
-from sfumato.data import ExampleDataset, ExampleSplit, examples_from_arrays, open_examples, split_examples
+from sfumato.data import ExampleDataset, Split, examples_from_arrays, open_examples, split_examples
 
 ADULT, CRITEO = "Adult", "Criteo sample"
 _LABEL = "no", "yes"
@@ -48,7 +48,7 @@ _CRITEO: dict[str, Any] = {
 
 
 @cache
-def parts(name: str) -> ExampleSplit:
+def parts(name: str) -> Split[ExampleDataset]:
     """A fifth to measure on, a tenth to choose settings by; neither is trained on."""
     return split_examples(_read(name), test=0.2, validation=0.1, seed=0)
 

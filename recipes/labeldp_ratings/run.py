@@ -21,7 +21,7 @@ import cells
 
 from sfumato._files import read_json, write_json
 from sfumato._random import RandomSource
-from sfumato.data import ExampleDataset, ExampleSplit, open_examples, split_examples
+from sfumato.data import ExampleDataset, Split, open_examples, split_examples
 from sfumato.labels import RROnBins
 from sfumato.models import matrix_factorization
 from sfumato.report.plots import COLOURS, save
@@ -69,7 +69,7 @@ METHODS = {
 
 
 @cache
-def parts() -> ExampleSplit:
+def parts() -> Split[ExampleDataset]:
     """A tenth to measure on, a tenth to choose settings by; neither is trained on."""
     return split_examples(open_examples(cells.SHARED / "movielens_latest_small"), test=0.1, validation=0.1)
 

@@ -62,6 +62,7 @@ _REMOVED = {
     "sfumato.data": {
         **{old: f"call sfumato.data.{call}" for call, names in _OPEN.items() for old in names.split()},
         **dict.fromkeys(("Pairs", "lfw_pairs"), "import it from sfumato.metrics"),
+        "ExampleSplit": "it is sfumato.data.Split, as for users",
         "writers": "copy recipes/fedemb_writers/writers.py",
     }
 }

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from sfumato.data.records import Reader, Records
     from sfumato.data.schema import Schema, read_schema
     from sfumato.data.split import (
-        ExampleSplit,
         Split,
         order_of_content,
         split_examples,
@@ -48,7 +47,6 @@ __all__ = [
     "Encoding",
     "ExampleDataset",
     "ExampleOptions",
-    "ExampleSplit",
     "MissingPart",
     "PictureOptions",
     "RatingOptions",

@@ -49,34 +49,15 @@ from sfumato._random import RandomSource
 from sfumato.data.mapped import Strings
 from sfumato.data.users import UserDataset
 
-# The shapes behind the embedded data set: characters of the DejaVu fonts that matplotlib installs.
-#
-# An identity is a character. Left out are characters that a person could not distinguish once a glyph is moved,
-# scaled and blurred: blank ones, ones that look like another character (Latin A, Greek Α and Cyrillic А are one
-# shape), and those that differ from another only by place or size (Braille, box drawing).
-#
-# A shape is kept as a signed distance field: one smooth array gives every stroke width, and can be sampled on a
-# distorted grid without steps (Green, "Improved Alpha-Tested Magnification", SIGGRAPH 2007, section 2).
+# Shapes.
 
 
 FIELD = 64  # side of a distance field
-
-
 BOX = 40  # the longer side of a glyph's bounding box within it
-
-
 _POINTS = 72  # font size of a rendering; a glyph is scaled to the box from there
-
-
 _MIN_FACES = 4  # a character must exist in this many faces, so that its images differ by face
-
-
 _LOOKALIKE = 0.92  # cosine of two low-resolution renderings above which the later character is left out
-
-
 _ROWS = 256  # characters compared with all earlier ones at a time
-
-
 _POSITIONAL = ((0x2500, 0x259F), (0x2800, 0x28FF))  # box drawing, blocks, Braille
 
 
@@ -218,25 +199,13 @@ def distance_fields(codes: Sequence[int]) -> tuple[np.ndarray, np.ndarray, np.nd
     return np.stack(fields), np.array(first), np.array(count)
 
 
-# From distance fields to pictures: how a glyph is moved, bent and inked.
-#
-# A picture asks for each of its pixels where to look in the field; the answer turns with the angle, leans with the
-# shear and bends with a smooth distortion. How thick the stroke is and how soft its edge, is decided by the distance
-# found there. All in single precision and without BLAS, so that the bytes do not depend on the number of threads.
+# Pictures.
 
 
 SIDE = 28
-
-
 """Height and width of a picture, pixels."""
-
-
 KNOTS = 5
-
-
 """Side of the grid that carries the elastic distortion."""
-
-
 _GLYPH = 20  # the box of a glyph before distortion, pixels of SIDE
 
 
@@ -349,8 +318,6 @@ def _sample(fields: np.ndarray, shape: np.ndarray, rows: np.ndarray, columns: np
 
 
 _FORMAT = 1  # raise it whenever a picture changes
-
-
 _CHUNK = 32  # identities drawn in one go: about 10 MB of fields and 20 MB of coordinates
 
 

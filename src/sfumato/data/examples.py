@@ -58,7 +58,7 @@ from sfumato._check import InputError, whole
 from sfumato._types import Assumption, Stated
 from sfumato.data.digest import digest_of
 from sfumato.data.domain import COUNT, DECLARED_PUBLIC, NAMES, renumbered
-from sfumato.data.inputs import Shaped, as_array, checked_inputs
+from sfumato.data.inputs import Shaped, as_array, checked_inputs, positions
 from sfumato.data.labels import checked_targets
 from sfumato.data.mapped import Chosen, ChunkedRows
 from sfumato.data.safeguards import odd_values
@@ -253,20 +253,7 @@ class ExampleDataset:
         Raises:
             InputError: a position does not exist or is listed twice.
         """
-        places = np.asarray(indices)
-        if places.size == 0:
-            places = places.astype(np.int64)
-        if places.ndim != 1 or places.dtype.kind not in "iu":
-            raise InputError(f"indices must be a list of positions 0 … {len(self) - 1}, got {places.dtype}")
-        places = places.astype(np.int64)
-        outside = (places < 0) | (places >= len(self))
-        if outside.any():
-            raise InputError(f"indices must be positions 0 … {len(self) - 1}, got {int(places[outside][0])}")
-        seen = np.zeros(len(self), bool)
-        seen[places] = True
-        if int(seen.sum()) < len(places):
-            values, counts = np.unique(places, return_counts=True)
-            raise InputError(f"each example may be listed once, got {int(values[counts > 1][0])} twice")
+        places = positions(indices, len(self), "indices", "example")
         inputs = tuple(TakenRows(rows, places) for rows in self.inputs)
         names = None if self.example_names is None else Chosen(self.example_names, places)
         return replace(self, inputs=inputs, targets=self._targets_at(places), example_names=names)

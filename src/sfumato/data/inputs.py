@@ -102,6 +102,35 @@ def checked_inputs(inputs: np.ndarray) -> np.ndarray:
     return inputs
 
 
+def positions(given: Any, count: int, name: str, what: str) -> np.ndarray:
+    """Positions in a data set, int64 [n], each at most once: who is listed twice would pay twice.
+
+    Args:
+        given: a list of them.
+        count: how many there are.
+        name: what messages call the list.
+        what: what each position is of.
+
+    Raises:
+        InputError: a position does not exist or is listed twice.
+    """
+    places = np.asarray(given)
+    if places.size == 0:
+        places = places.astype(np.int64)
+    if places.ndim != 1 or places.dtype.kind not in "iu":
+        raise InputError(f"{name} must be a list of positions 0 … {count - 1}, got {places.dtype} {places.shape}")
+    places = places.astype(np.int64)
+    outside = (places < 0) | (places >= count)
+    if outside.any():
+        raise InputError(f"{name} must be positions 0 … {count - 1}, got {int(places[outside][0])}")
+    seen = np.zeros(count, bool)
+    seen[places] = True
+    if int(seen.sum()) < len(places):
+        values, counts = np.unique(places, return_counts=True)
+        raise InputError(f"each {what} may be listed once, got {int(values[counts > 1][0])} twice")
+    return places
+
+
 def as_array(values: Any, name: str) -> np.ndarray:
     """Values as one array; a memory-mapped one stays where it is.
 

@@ -55,6 +55,7 @@ import hashlib
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -190,21 +191,26 @@ def _chosen(part: Selection, names: Sequence[str] | None, count: int, what: str)
     return chosen.astype(np.int64), chosen.size > 0
 
 
+D = TypeVar("D", UserDataset, ExampleDataset)
+
+
 @dataclass(frozen=True, kw_only=True)
-class Split:
+class Split(Generic[D]):
     """Three disjoint parts; a part of size 0 is an empty data set.
 
     Attributes:
         train: what may be learned from.
         validation: for choosing settings.
         test: for the numbers that are reported.
+        places: of the training part among what was divided (users, classes, groups or examples), int64.
     """
 
-    train: UserDataset
-    validation: UserDataset
-    test: UserDataset
+    train: D
+    validation: D
+    test: D
+    places: np.ndarray
 
-    def __iter__(self) -> Iterator[UserDataset]:
+    def __iter__(self) -> Iterator[D]:
         """Train, validation, test."""
         return iter((self.train, self.validation, self.test))
 
@@ -216,7 +222,7 @@ def split_users(
     validation: Selection = 0,
     seed: int = 0,
     shared_labels: bool = False,
-) -> Split:
+) -> Split[UserDataset]:
     """Split by user.
 
     Args:
@@ -246,7 +252,9 @@ def split_users(
     return _as_split(division, (view.compact_labels() if disjoint else view for view in views))
 
 
-def split_labels(dataset: UserDataset, *, test: Selection = 0.2, validation: Selection = 0, seed: int = 0) -> Split:
+def split_labels(
+    dataset: UserDataset, *, test: Selection = 0.2, validation: Selection = 0, seed: int = 0
+) -> Split[UserDataset]:
     """Split by class; users who hold no class of a part are left out of it.
 
     Args:
@@ -269,7 +277,9 @@ def split_labels(dataset: UserDataset, *, test: Selection = 0.2, validation: Sel
     return _as_split(division, (_with_classes(dataset, part) for part in division.parts))
 
 
-def split_groups(dataset: UserDataset, *, test: Selection = 0.2, validation: Selection = 0, seed: int = 0) -> Split:
+def split_groups(
+    dataset: UserDataset, *, test: Selection = 0.2, validation: Selection = 0, seed: int = 0
+) -> Split[UserDataset]:
     """Split by group of classes, for example Omniglot's alphabets.
 
     Args:
@@ -295,12 +305,12 @@ def split_groups(dataset: UserDataset, *, test: Selection = 0.2, validation: Sel
     )
 
 
-def _as_split(division: Division, parts: Iterable[UserDataset]) -> Split:
+def _as_split(division: Division, parts: Iterable[D]) -> Split[D]:
     """The parts with what was assumed to divide them; raises InputError if no user is left to train on."""
     train, validation, test = (replace(part, assumptions=(*part.assumptions, *division.assumptions)) for part in parts)
     if len(train) == 0:
         raise InputError("no user is left to train on: none holds a class of the training part; take fewer")
-    return Split(train=train, validation=validation, test=test)
+    return Split(train=train, validation=validation, test=test, places=division.parts[0])
 
 
 def _with_classes(dataset: UserDataset, classes: np.ndarray) -> UserDataset:
@@ -320,27 +330,6 @@ def _class_names(dataset: UserDataset) -> Sequence[str]:
     return [str(number) for number in base]
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExampleSplit:
-    """Three disjoint parts that are the whole together; a part may be empty.
-
-    Attributes:
-        train: what may be learned from.
-        validation: for choosing settings.
-        test: for the numbers that are reported.
-        places: of the training part in the whole, int64.
-    """
-
-    train: ExampleDataset
-    validation: ExampleDataset
-    test: ExampleDataset
-    places: np.ndarray
-
-    def __iter__(self) -> Iterator[ExampleDataset]:
-        """Train, validation, test."""
-        return iter((self.train, self.validation, self.test))
-
-
 def split_examples(
     dataset: ExampleDataset,
     *,
@@ -348,7 +337,7 @@ def split_examples(
     validation: Selection = 0,
     seed: int = 0,
     by_names: bool = True,
-) -> ExampleSplit:
+) -> Split[ExampleDataset]:
     """Divide examples at random; each part keeps the order of the whole.
 
     Args:
@@ -365,11 +354,7 @@ def split_examples(
     """
     names = dataset.example_names if by_names else None
     division = divide(len(dataset), names, "example", test=test, validation=validation, seed=seed)
-    train, validation_part, test_part = (
-        replace(view, assumptions=(*view.assumptions, *division.assumptions))
-        for view in map(dataset.subset, division.parts)
-    )
-    return ExampleSplit(train=train, validation=validation_part, test=test_part, places=division.parts[0])
+    return _as_split(division, map(dataset.subset, division.parts))
 
 
 def order_of_content(dataset: ExampleDataset) -> np.ndarray | None:

@@ -437,24 +437,13 @@ def text_users(
     targets are the tokens behind each of them, so the last of one sequence is the first of the next. What is missing to
     the length is padding, id 0.
 
-    Refused: a record without a name (empty or blank) or with one that is no valid UTF-8, and a key twice in an object.
-    Counted in `notes`: names that differ only in case, blanks, zeros or Unicode form, and names such as `NA` that often
-    stand for a missing one. The rule is that of all readers, `sfumato.data.safeguards`.
-
     Args:
-        path: JSON lines of objects with a user and a text (.jsonl, .ndjson, also .gz), records in any order; or a play
-            as plain text, blocks of "Role:" and the lines spoken, whose users are the roles.
+        path: JSON lines or a play, as in `open_users`, records in any order.
         text: tokens are "characters" of a fixed public alphabet (the end of a line and printable ASCII), or lower-case
             "words", numbers and signs of a public vocabulary. Every other token gets one id together.
-        vocabulary: of words: a public file with one word a line, or the words; it must not be chosen by looking at the
-            records.
-        length: inputs a sequence, >= 1; None for 80 characters or 20 words.
+        vocabulary, length, oov_buckets, progress: as in `open_users`.
         user, input: for JSON lines: the fields of the user and of the text, "user" and "text" by default.
-        oov_buckets: of words: tokens outside of the vocabulary get, as inputs, one of so many ids behind all others by
-            a public hash, for a model that distinguishes them (`models.lstm`); 0 gives them one id together.
-        store: a new folder to write the data to, so that memory does not grow with the texts; None keeps them in
-            memory. While it is written, the disk holds them twice.
-        progress: called with (records read, 0): how many there are is not known before the end.
+        store: a new folder to write the data to; while it is written, the disk holds them twice.
 
     Returns:
         inputs and labels int [sequences, length]; classes are the ids, named by their tokens, and inputs may be those

@@ -46,7 +46,7 @@ from sfumato._check import InputError
 from sfumato._types import Stated
 from sfumato.data.digest import digest_of
 from sfumato.data.domain import COUNT, DECLARED_PUBLIC, NAMES, renumbered
-from sfumato.data.inputs import Shaped, as_array, checked_inputs, to_float32
+from sfumato.data.inputs import Shaped, as_array, checked_inputs, positions, to_float32
 from sfumato.data.mapped import Chosen, ChunkedRows, Strings, as_text
 from sfumato.data.safeguards import missing_name, name_notes, odd_values
 
@@ -284,18 +284,7 @@ class UserDataset:
         Raises:
             InputError: a position does not exist or is listed twice.
         """
-        places = np.asarray(users)
-        if places.size == 0:
-            places = places.astype(np.int64)
-        if places.ndim != 1 or not np.issubdtype(places.dtype, np.integer):
-            raise InputError(f"users must be a list of positions 0 … {len(self) - 1}, got {users!r}")
-        places = places.astype(np.int64)
-        if places.size and (places.min() < 0 or places.max() >= len(self)):
-            bad = int(places[(places < 0) | (places >= len(self))][0])
-            raise InputError(f"users must be positions 0 … {len(self) - 1}, got {bad}")
-        if len(np.unique(places)) < len(places):
-            values, counts = np.unique(places, return_counts=True)
-            raise InputError(f"each user may be listed once, got user {int(values[counts > 1][0])} twice")
+        places = positions(users, len(self), "users", "user")
         return replace(self, chosen=places if self.chosen is None else self.chosen[places])
 
     def classes_present(self) -> np.ndarray:

@@ -81,7 +81,7 @@ def test_identities_are_numbered_anew_in_each_part_and_keep_their_names(people: 
 
 
 def test_shared_classes_are_told_once_and_keep_their_numbers(writers: UserDataset) -> None:
-    with pytest.warns(UserWarning, match=r"10 of 10 classes .* not be on unseen classes") as told:
+    with pytest.warns(UserWarning, match=r"10 of 10 classes .* recall is not on unseen classes") as told:
         parts = split_users(writers, test=0.3)
     assert len(told) == 1
     assert parts.test.num_classes == writers.num_classes

@@ -32,6 +32,7 @@ from sfumato._types import Stated
 from sfumato.data.digest import digest_of
 from sfumato.data.ehr.schema import Column, Schema
 from sfumato.data.examples import read_only
+from sfumato.data.inputs import positions
 from sfumato.data.safeguards import refuse_twice
 from sfumato.data.split import name_keys
 
@@ -203,10 +204,7 @@ class EHRDataset:
         Raises:
             InputError: a position does not exist, or is there twice.
         """
-        places = np.asarray(rows, np.int64).reshape(-1)
-        outside = (places < 0) | (places >= len(self))
-        if outside.any():
-            raise InputError(f"rows must be positions 0 … {len(self) - 1}, got {int(places[outside][0])}")
+        places = positions(rows, len(self), "rows", "patient")
         lengths = self.lengths[places]
         offsets = np.concatenate([[0], np.cumsum(lengths)])
         visits = np.arange(offsets[-1]) + np.repeat(self.offsets[places] - offsets[:-1], lengths)

@@ -78,10 +78,7 @@ def npy_examples(
 
     Args:
         path: the folder, for example with x_train.npy and y_train.npy.
-        part: "train" or "test".
-        classes: whether whole numbers are classes; False takes them as numbers. Floats and vectors always are.
-        num_classes: number of classes; without it, it is taken from the targets of both parts.
-        vocabulary_sizes: how many ids there are, for ids.
+        part, classes, num_classes, vocabulary_sizes: as in `npz_examples`.
 
     Raises:
         InputError: as `npz_examples`.
@@ -260,14 +257,7 @@ def _file(folder: Path, name: str) -> Path:
 
 
 def array_file(path: Path | str) -> UserDataset:
-    """An npz file of arrays: `images` or `inputs` [n, …], `users` [n], and `labels` [n].
-
-    Refused: a row without a name (null, NaN, empty or blank) or with one that is no valid UTF-8, and an array that is
-    there twice. Counted in `notes`: names that differ only in case, blanks, zeros or Unicode form, and names such as
-    `NA` that often stand for a missing one. The rule is that of all readers, `sfumato.data.safeguards`.
-
-    Args:
-        path: the file. Without `labels` each user is a class.
+    """An npz file of arrays: `images` or `inputs` [n, …], `users` [n], and `labels` [n]; without, a class a user.
 
     Raises:
         InputError: the file is missing, damaged, or has other keys, or its arrays do not fit together.

@@ -44,19 +44,11 @@ def emnist_tff(
     store: Path | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> UserDataset:
-    """TensorFlow Federated's HDF5 files. Needs h5py.
-
-    Refused: a name that is blank or no valid UTF-8, and one file twice by a link. Counted in `notes`: names that differ
-    only in case, blanks, zeros or Unicode form, and names such as `NA` that often stand for a missing one. The rule is
-    that of all readers, `sfumato.data.safeguards`.
+    """TensorFlow Federated's HDF5 files, by h5py.
 
     Args:
         path: the folder that holds `fed_emnist*_train.h5` and `fed_emnist*_test.h5`, or the files themselves.
-        classes: class numbers to keep, renumbered 0, 1, …; None keeps all.
-        invert: False: paper is 255, as in the files; True: ink is 255.
-        store: a folder to write a store to, one writer at a time; None keeps everything in memory (the full data
-            set takes 0.6 GB).
-        progress: called with (writers done, writers).
+        classes, invert, store, progress: as in `open_users`; paper is 255 unless inverted, as in the files.
 
     Returns:
         one user a writer, sorted by name, the train part before the test part.
@@ -126,18 +118,11 @@ def emnist_leaf(
     store: Path | str | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> UserDataset:
-    """LEAF's FEMNIST.
-
-    Refused: a name that is blank or no valid UTF-8, a writer who is listed twice, a key twice in an object, and one
-    file twice by a link. Counted in `notes`: names that differ only in case, blanks, zeros or Unicode form, and names
-    such as `NA` that often stand for a missing one. The rule is that of all readers, `sfumato.data.safeguards`.
+    """LEAF's FEMNIST; one JSON file at a time is parsed.
 
     Args:
         path: the folder that holds `train/*.json` and `test/*.json` (or `*.json`), or the files themselves.
-        classes: class numbers to keep, renumbered 0, 1, …; None keeps all.
-        invert: False: paper is 255, as in the files; True: ink is 255.
-        store: a folder to write a store to; None keeps everything in memory. One JSON file at a time is parsed.
-        progress: called with (writers done, writers).
+        classes, invert, store, progress: as in `emnist_tff`.
 
     Returns:
         one user a writer, sorted by name; the parts of a writer in the order of the files, train before test.

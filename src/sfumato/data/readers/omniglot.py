@@ -78,10 +78,6 @@ def omniglot_folder(path: Path, users: OmniglotUser = "character") -> Records:
 def omniglot_npz(path: Path | str, users: OmniglotUser = "character", *, invert: bool = False) -> UserDataset:
     """Omniglot as arrays: images [n, H, W] uint8, character [n], alphabet [n], drawer [n], alphabet_names.
 
-    Refused: a name that is blank or no valid UTF-8, and an array that is there twice. Counted in `notes`: names that
-    differ only in case, blanks, zeros or Unicode form, and names such as `NA` that often stand for a missing one. The
-    rule is that of all readers, `sfumato.data.safeguards`.
-
     Args:
         path: the npz file.
         users: "character" or "drawer".

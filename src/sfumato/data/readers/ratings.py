@@ -233,25 +233,12 @@ def ratings(
 ) -> UserDataset:
     """Read ratings, in memory of some 60 bytes a rating.
 
-    Refused: a row without a name (null, NaN, empty or blank) or with one that is no valid UTF-8, one file twice by a
-    link, and a key twice in an object. Counted in `notes`: names that differ only in case, blanks, zeros or Unicode
-    form, and names such as `NA` that often stand for a missing one. The rule is that of all readers,
-    `sfumato.data.safeguards`.
-
     Args:
         source: a release of MovieLens: its folder, zip file or ratings.csv, ratings.dat or u.data; a delimited file
             with a header (also .gz), Parquet or JSON lines; a pattern, or several files; or a table of pandas, polars
             or pyarrow. A user of several files is one person.
-        user, item, value: the columns; those of MovieLens need not be named.
-        time: the column of times, numbers or dates; MovieLens' is taken. Without it a user's records keep the order of
-            the file.
-        items: the public catalogue: a file with one id a line, a file of films of MovieLens, or the ids. None takes
-            MovieLens' films next to the ratings, else the items of the records, which a guarantee refuses.
+        user, item, value, time, items, duplicates, on_unknown, progress: as in `open_users`.
         low, high: the public range of values; those outside are refused. None checks nothing.
-        duplicates: what becomes of several values of one user for one item: they are refused, or the last, or their
-            mean stands for all.
-        on_unknown: whether a rating of an item that the catalogue does not have is refused, or left out and counted.
-        progress: called with (ratings read, 0): how many there are is not known before the end.
 
     Returns:
         inputs int64 [n, 1], the number of the item in the catalogue; labels float32 [n], the value. Users by number

@@ -40,18 +40,11 @@ def text_csv(
 
     Args:
         path: .csv or .tsv, also .gz, UTF-8.
-        vocabulary: number of ids (with 0, the padding) that tokens are hashed into; or a public file with one token a
-            line.
-        length: ids a text; a longer text is cut.
-        label: the name (with a header) or position of the class's column; None takes a column named label, class,
-            category, target or y, else the first.
-        text: names or positions of the columns of text, which are joined; None takes all others.
+        vocabulary, length, text, header, delimiter, store, progress: as in `open_examples`.
+        label: the name or position of the class's column; None takes one named label, class, category, target or y,
+            else the first.
         label_values: the classes in the order of their numbers, declared; None takes them from the records, and an
             assumption says so.
-        header: whether the first row names the columns; None looks for names such as label or text in it.
-        delimiter: None takes the tab for .tsv, else the comma.
-        store: a new folder to write the ids to, so that memory does not grow with the data; None keeps them in memory.
-        progress: called with (rows read, 0): how many there are is not known before the end.
 
     Returns:
         inputs: token ids int64 [N, length], 0 behind the end; vocabulary_sizes (V,).
