@@ -47,7 +47,9 @@ def test_patients_are_taken_in_the_given_order_with_their_visits():
     assert taken.owners.tolist() == [0, 0, 0, 1]
 
 
-@pytest.mark.parametrize(("rows", "said"), [([3], "0 … 2, got 3"), ([-1], "got -1"), ([0, 0], "each patient may be listed once, got 0 twice")])
+@pytest.mark.parametrize(
+    ("rows", "said"), [([3], "0 … 2, got 3"), ([-1], "got -1"), ([0, 0], "listed once, got 0 twice")]
+)
 def test_patients_that_are_not_there_or_are_named_twice_are_refused(rows: list[int], said: str):
     with pytest.raises(InputError, match=said):
         _records().take(rows)

@@ -130,7 +130,7 @@ def test_bad_arrays_are_refused_with_one_line(arguments: dict, message: str) -> 
 
 @pytest.mark.parametrize(
     ("users", "message"),
-    [([0, 0], "each user may be listed once, got 0 twice"), ([17], "got 17"), ([-1], "got -1"), ([0.5], "list of positions")],
+    [([0, 0], "listed once, got 0 twice"), ([17], "got 17"), ([-1], "got -1"), ([0.5], "list of positions")],
 )
 def test_a_subset_that_cannot_be_is_refused(users: list, message: str) -> None:
     with pytest.raises(InputError, match=message):
