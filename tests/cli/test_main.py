@@ -14,7 +14,7 @@ import pytest
 from sfumato._parts import flat, to_json
 from sfumato.cli import main as cli
 from sfumato.cli.parse import parse
-from sfumato.cli.run_options import PrivateTraining, Training
+from sfumato.cli.run_options import options_of
 from sfumato.federated import Centralized, FedAvg, FedEmb, FedSGD
 
 TRAINING = {"fedemb": FedEmb, "fedavg": FedAvg, "fedsgd": FedSGD, "centralized": Centralized}
@@ -93,8 +93,7 @@ def test_a_shell_without_a_script_is_one_line(sfumato):
 @pytest.mark.parametrize("name", TRAINING)
 def test_every_field_of_a_plan_is_an_option_with_its_docstring_as_help(name):
     kind = TRAINING[name]
-    options = PrivateTraining[kind] if name != "centralized" else Training[kind]
-    explained = _options(_help(options))
+    explained = _options(_help(options_of(name)))
     for option, _ in flat(to_json(kind())):
         flag = f"--{option.replace('_', '-')}"
         assert len(explained[flag].split("(default")[0].split()) >= 3, explained[flag]

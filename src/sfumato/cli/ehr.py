@@ -14,6 +14,7 @@ Conditions on new records as a command takes them: sex=f, age=60..80.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import math
 import re
@@ -21,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
@@ -34,7 +35,7 @@ from sfumato.cli.console import STOPPED, Answer, Table, bar, notify, staged_bar
 from sfumato.cli.parse import CommonOptions, as_flags, find, gathered, parse, read_flags, read_settings
 from sfumato.cli.parse import fields as options_by_name
 from sfumato.cli.results import dry_run, outcome
-from sfumato.cli.run_options import about_run, free_folder, training_options, use_threads
+from sfumato.cli.run_options import FolderOptions, about_run, free_folder, grouped, training_options, use_threads
 
 if TYPE_CHECKING:
     from sfumato.data.ehr.dataset import EHRDataset
@@ -423,7 +424,6 @@ def _flag(name: str) -> str:
 # Options of plans that learn from health records.
 
 
-P = TypeVar("P")
 DEFAULT = next(iter(SYNTHETIC))
 """The plan where none is chosen."""
 
@@ -442,39 +442,17 @@ def refuse_baseline(plan: object, run: Path) -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SynthesisRun(CommonOptions):
+class SynthesisRun(FolderOptions):
     """The run.
 
     Attributes:
         model: what learns, by its plan's name; --help-all behind it shows its own options.
-        out: folder of the run; it must be new or empty. Without it, the next free one of runs/COMMAND-1, -2, …
-        resume: go on with the run in this folder; everything else is read from its plan.json.
         dry_run: read the records, print the plan and its statement, and learn nothing.
         checkpoint_minutes: save at the latest after so many minutes.
-        threads: CPU threads; None leaves it to torch.
     """
 
     model: str = DEFAULT
-    out: Path | None = None
-    resume: Path | None = None
-    dry_run: bool = False
     checkpoint_minutes: float = 1.0
-    threads: int | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SynthesisTraining(Generic[P]):
-    """Options of a plan that learns from health records.
-
-    Attributes:
-        run: Where the run goes, and how it is watched and saved.
-        data: The records, and which patients are held out to measure by.
-        plan: What learns, and how.
-    """
-
-    run: SynthesisRun
-    data: PatientOptions
-    plan: P
 
 
 # The records of a run again: who was learned from and who was held out, read and divided as it did.
@@ -555,9 +533,14 @@ def _digests(learned: EHRDataset, held_out: EHRDataset | None) -> dict[str, str 
 _COMMAND = "ehr fit"
 
 
+@functools.cache
 def options_of(name: str) -> Any:
     """The class of all options of a plan's command."""
-    return SynthesisTraining[ALGORITHMS[name].load()]  # type: ignore[valid-type]
+    return grouped(
+        run=(SynthesisRun, "Where the run goes, and how it is watched and saved."),
+        data=(PatientOptions, "The records, and which patients are held out to measure by."),
+        plan=(ALGORITHMS[name].load(), "What learns, and how."),
+    )
 
 
 def train_options(name: str, argv: Sequence[str]) -> Any:

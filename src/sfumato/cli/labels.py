@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import tyro
@@ -16,7 +17,7 @@ from sfumato.cli.console import STOPPED, Answer, bar, notify, one_stage_bar
 from sfumato.cli.models import ClassifierOptions, about_classifier, build_classifier, check_device, public_features
 from sfumato.cli.parse import CommonOptions
 from sfumato.cli.results import dry_run, measured
-from sfumato.cli.run_options import about_run, free_folder, use_threads
+from sfumato.cli.run_options import FolderOptions, about_run, free_folder, grouped, use_threads
 from sfumato.cli.sources import ExampleParts, RatedDataOptions, read_example_parts
 from sfumato.labels import LabelSettings
 
@@ -28,26 +29,18 @@ if TYPE_CHECKING:
 # Options of plans whose labels are randomised before anything is trained, and what they train on.
 
 
-P = TypeVar("P")
 _AT_ONCE = 256  # examples whose features are computed together
 
 
 @dataclass(frozen=True, kw_only=True)
-class LabelRun(CommonOptions):
+class LabelRun(FolderOptions):
     """The run.
 
     Attributes:
-        out: folder of the run; it must be new or empty. Without it, the next free one of runs/COMMAND-1, -2, …
-        resume: go on with the run in this folder; everything else is read from its plan.json.
         dry_run: print the plan and its statement; no label is drawn, and nothing is trained.
-        threads: CPU threads; None leaves it to torch.
         device: where to train: cpu, cuda, or cuda:1.
     """
 
-    out: Path | None = None
-    resume: Path | None = None
-    dry_run: bool = False
-    threads: int | None = None
     device: str = "cpu"
 
 
@@ -67,28 +60,6 @@ class LabelModel(ClassifierOptions):
     features: str | None = None
     feature_weights: Path | None = None
     model_seed: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class LabelTraining(Generic[P]):
-    """Options of a plan that randomises labels.
-
-    Attributes:
-        run: Where the run goes, and how it is watched.
-        data: Public inputs with private labels, and the rows that are kept out to test on, whose labels are not hidden.
-        model: The model.
-        plan: What one label costs, and how the model learns from the reports.
-    """
-
-    run: LabelRun
-    data: RatedDataOptions
-    model: LabelModel
-    plan: P
-
-
-def sources(kind: type[Any]) -> Any:
-    """The class of all options for a plan."""
-    return LabelTraining[kind]  # type: ignore[valid-type]
 
 
 def features_for(options: LabelModel, parts: ExampleParts) -> np.ndarray | None:
@@ -197,9 +168,19 @@ def randomize(options: RandomizeOptions) -> Answer:
 # `sfumato labeldp train`: public inputs and private labels → a model of the labels' noisy reports.
 
 
+@functools.cache
 def options_of(name: str) -> Any:
     """The class of all options of a plan's command."""
-    return sources(ALGORITHMS[name].load())
+    return grouped(
+        run=(LabelRun, "Where the run goes, and how it is watched."),
+        data=(
+            RatedDataOptions,
+            "Public inputs with private labels, and the rows that are kept out to test on, whose labels are not "
+            "hidden.",
+        ),
+        model=(LabelModel, "The model."),
+        plan=(ALGORITHMS[name].load(), "What one label costs, and how the model learns from the reports."),
+    )
 
 
 def train(options: Any) -> Answer:

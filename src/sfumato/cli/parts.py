@@ -216,8 +216,7 @@ class _Place:
 
 def _at(place: _Place) -> Any:
     """A type that stands for a dataclass there."""
-    kind = typing.get_origin(place.kind) or place.kind
-    return type(kind.__name__, (), {"sfumato_place": place, "__doc__": kind.__doc__})
+    return type(place.kind.__name__, (), {"sfumato_place": place, "__doc__": place.kind.__doc__})
 
 
 def _with_parts(info: StructTypeInfo) -> StructConstructorSpec | None:
@@ -262,8 +261,7 @@ def _with_parts(info: StructTypeInfo) -> StructConstructorSpec | None:
 
 def _described(kind: Any, name: str) -> str | None:
     """What the docstrings of a class and of those above it state of a field; tyro would parse their source for it."""
-    classes = (typing.get_origin(kind) or kind).__mro__
-    return next((text for each in classes if (text := _attributes(each).get(name)) is not None), None)
+    return next((text for each in kind.__mro__ if (text := _attributes(each).get(name)) is not None), None)
 
 
 @functools.cache
@@ -333,13 +331,11 @@ def _refuse_both(words: Sequence[str], options: Options) -> None:
 
 def _read(kind: Any, prefix: str, given: Mapping[str, str], found: Options, default: Any = None) -> None:
     """Find the options of a dataclass, and of those in it; a default object has the defaults of its parts."""
-    origin = typing.get_origin(kind) or kind
-    bound = dict(zip(getattr(origin, "__parameters__", ()), typing.get_args(kind)))
-    choices: Mapping[str, Kinds] = getattr(origin, "choices", {})
-    found.renamed |= {_name(old): _name(new) for old, new in getattr(origin, "renamed", {}).items()}
-    declared = {each.name: each for each in dataclasses.fields(origin)}
-    for name, annotation in typing.get_type_hints(origin, include_extras=True).items():
-        inner, path = bound.get(annotation, annotation), f"{prefix}{name}"
+    choices: Mapping[str, Kinds] = getattr(kind, "choices", {})
+    found.renamed |= {_name(old): _name(new) for old, new in getattr(kind, "renamed", {}).items()}
+    declared = {each.name: each for each in dataclasses.fields(kind)}
+    for name, inner in typing.get_type_hints(kind, include_extras=True).items():
+        path = f"{prefix}{name}"
         if typing.get_origin(inner) is typing.ClassVar or (name in declared and not declared[name].init):
             continue
         if name in declared and declared[name].metadata.get("planned"):

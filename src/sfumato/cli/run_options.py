@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from sfumato import __version__, runs
 from sfumato._check import InputError, between, guess, whole
@@ -28,6 +30,7 @@ from sfumato.cli.parse import (
     shortened,
 )
 from sfumato.cli.sources import DataOptions, ExampleDataOptions, fitted
+from sfumato.training.cadence import RunSettings
 
 if TYPE_CHECKING:
     from sfumato.integrations import Log
@@ -123,52 +126,56 @@ _KINDS: dict[str, Callable[[str, Path, dict[str, Any]], Log]] = {
 # Options of the training commands, and where they come from: a run to go on with, a settings file, the flags.
 
 
-P = TypeVar("P")
 _INSTEAD = (("epsilon", "noise-std"), ("noise-std", "epsilon"), ("epochs", "steps"), ("steps", "epochs"))
 """Of these, one given on the command line takes the place of the other in a file."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(CommonOptions):
-    """The run.
+class FolderOptions(CommonOptions):
+    """The run of any plan.
 
     Attributes:
         out: folder of the run; it must be new or empty. Without it, the next free one of runs/COMMAND-1, -2, …
-        resume: go on with the run in this folder; everything else is read from its plan.json. Where its records have
-            moved, --data says where to.
-        dry_run: print the plan, its noise and its statement, and train nothing. With --data, model and data are tried
-            out as at the start of a run.
-        evaluate_every: rounds between measurements on the validation data; None for ten during the run.
-        checkpoint_every: rounds between checkpoints; 0 leaves it to the clock.
-        checkpoint_minutes: save at the latest after so many minutes.
+        resume: go on with the run in this folder; everything else is read from its plan.json.
+        dry_run: print the plan, its noise and its statement, and train nothing.
         threads: CPU threads; None leaves it to torch.
-        device: where to train: cpu, cuda, or cuda:1.
-        log: where to log, several if need be: tensorboard:DIR, wandb:PROJECT, mlflow:EXPERIMENT or
-            mlflow:URI#EXPERIMENT. DIR gets a folder for each run. What was computed without noise is left out.
-        log_private: log what was computed without noise, too, under names that begin with private/: losses, cohort
-            sizes, shares that were clipped, seconds, measurements. The guarantee does not cover it.
-        public_evaluation: the validation and test data are public, so what was measured on them is logged.
-        prefix_cache: a folder for what the frozen first layers make of the records: computed once, so that a round
-            costs what is trained. It is as private as the records, and is used again by other runs with the same
-            layers and records.
     """
 
     out: Path | None = None
     resume: Path | None = None
     dry_run: bool = False
-    evaluate_every: int | None = None
-    checkpoint_every: int = 10
-    checkpoint_minutes: float = 5.0
     threads: int | None = None
-    device: str = "cpu"
-    log: tuple[str, ...] = ()
-    log_private: bool = False
-    public_evaluation: bool = False
-    prefix_cache: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
-class EmbeddingRunOptions(RunOptions):
+class TrainingRun(RunSettings, FolderOptions):
+    """The run of a plan that trains in rounds.
+
+    Attributes:
+        resume: go on with the run in this folder; everything else is read from its plan.json. Where its records have
+            moved, --data says where to.
+        dry_run: print the plan, its noise and its statement, and train nothing. With --data, model and data are tried
+            out as at the start of a run.
+        log: where to log, several if need be: tensorboard:DIR, wandb:PROJECT, mlflow:EXPERIMENT or
+            mlflow:URI#EXPERIMENT. DIR gets a folder for each run. What was computed without noise is left out.
+        log_private: log what was computed without noise, too, under names that begin with private/: losses, cohort
+            sizes, shares that were clipped, seconds, measurements. The guarantee does not cover it.
+        public_evaluation: the validation and test data are public, so what was measured on them is logged.
+    """
+
+    evaluate_every: int | None = None
+    prefix_cache: Path | None = None
+    log: tuple[str, ...] = ()
+    log_private: bool = False
+    public_evaluation: bool = False
+
+    def settings(self) -> dict[str, Any]:
+        """Those of `RunSettings`, which `fit` takes, too."""
+        return {field.name: getattr(self, field.name) for field in dataclasses.fields(RunSettings)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class EmbeddingRun(TrainingRun):
     """The run of a plan that trains embeddings.
 
     Attributes:
@@ -190,68 +197,35 @@ class BudgetOptions:
     epsilon: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class Training(Generic[P]):
-    """Options of a plan without a guarantee.
+def grouped(**groups: tuple[Any, str]) -> Any:
+    """A class of options in groups.
 
-    Attributes:
-        run: Where the run goes, and how it is watched and saved.
-        data: The records, and which of them are kept out of training to test on.
-        model: The backbone, or the model of texts.
-        plan: What is trained, and how.
+    Args:
+        groups: by name, in the order of the help: a dataclass, and what the help says of it.
     """
-
-    run: EmbeddingRunOptions
-    data: DataOptions
-    model: ModelOptions
-    plan: P
-
-
-@dataclass(frozen=True, kw_only=True)
-class PrivateTraining(Generic[P]):
-    """Options of a plan with a guarantee.
-
-    Attributes:
-        run: Where the run goes, and how it is watched and saved.
-        data: The records, and which of them are kept out of training to test on.
-        model: The backbone, or the model of texts.
-        budget: How private the run is: --epsilon (and --delta below), or a noise multiplier (--noise) below.
-        plan: What is trained, and how; sampling, bound, noise and rounds decide the guarantee.
-    """
-
-    run: EmbeddingRunOptions
-    data: DataOptions
-    model: ModelOptions
-    budget: BudgetOptions
-    plan: P
+    kind = dataclasses.make_dataclass("Options", [(name, group) for name, (group, _) in groups.items()], kw_only=True)
+    kind.__doc__ = "All options.\n\nAttributes:\n" + "".join(
+        f"    {name}: {about}\n" for name, (_, about) in groups.items()
+    )
+    return kind
 
 
-@dataclass(frozen=True, kw_only=True)
-class ExampleTraining(Generic[P]):
-    """Options of a plan that trains a model of examples.
-
-    Attributes:
-        run: Where the run goes, and how it is watched and saved.
-        data: The records, and which of them are kept out of training to test on.
-        model: The model.
-        budget: How private the run is: --epsilon (and --delta below), or a noise multiplier (--noise) below.
-        plan: What is trained, and how; sampling, bound, noise and steps decide the guarantee.
-    """
-
-    run: RunOptions
-    data: ExampleDataOptions
-    model: ClassifierOptions
-    budget: BudgetOptions
-    plan: P
-
-
+@functools.cache
 def options_of(name: str) -> Any:
     """The class of all options of an algorithm's command that trains in rounds."""
-    algorithm = ALGORITHMS[name]
-    plan: Any = algorithm.load()
-    if algorithm.records == "examples":
-        return ExampleTraining[plan]
-    return PrivateTraining[plan] if plan.private else Training[plan]
+    plan, examples = ALGORITHMS[name].load(), ALGORITHMS[name].records == "examples"
+    how = "How private the run is: --epsilon (and --delta below), or a noise multiplier (--noise) below."
+    decide = f"; sampling, bound, noise and {'steps' if examples else 'rounds'} decide the guarantee"
+    return grouped(
+        run=(TrainingRun if examples else EmbeddingRun, "Where the run goes, and how it is watched and saved."),
+        data=(
+            ExampleDataOptions if examples else DataOptions,
+            "The records, and which of them are kept out of training to test on.",
+        ),
+        model=(ClassifierOptions, "The model.") if examples else (ModelOptions, "The backbone, or the model of texts."),
+        **({"budget": (BudgetOptions, how)} if plan.private else {}),
+        plan=(plan, f"What is trained, and how{decide if plan.private else ''}."),
+    )
 
 
 def training_options(name: str, argv: Sequence[str]) -> Any:

@@ -27,8 +27,8 @@ from sfumato.cli.models import (
 )
 from sfumato.cli.results import dry_run, measured
 from sfumato.cli.run_options import (
-    EmbeddingRunOptions,
-    RunOptions,
+    EmbeddingRun,
+    TrainingRun,
     about_run,
     free_folder,
     open_logs,
@@ -58,8 +58,7 @@ from sfumato.mechanisms import Auto
 from sfumato.models.weights import refuse_missing
 from sfumato.runs import RunFolder
 from sfumato.statement import Statement, make_statement
-from sfumato.training import Callback, InitialRelease, ModelBuilder, NoiseCost, Plan, Task
-from sfumato.training import RunOptions as FitOptions
+from sfumato.training import Callback, InitialRelease, ModelBuilder, NoiseCost, Plan, RunOptions, Task
 from sfumato.training.fit import facts_of
 
 # The kinds of records that a training command can have: their options, their reader, and the models for them.
@@ -90,7 +89,7 @@ class RecordKind:
 
 
 def _build_of_users(options: Any, plan: Any, data: UserDataset, seed: int | None) -> nn.Module:
-    run: RunOptions = options.run
+    run: TrainingRun = options.run
     if not without_head(plan.loss):
         if run.resume is None and not is_custom_model(options.model.model):
             refuse_idle_adapters(options.model, plan.trainable)
@@ -109,7 +108,7 @@ def _build_of_users(options: Any, plan: Any, data: UserDataset, seed: int | None
 
 
 def _build_classifier(options: Any, plan: Any, data: ExampleDataset, seed: int | None) -> nn.Module:
-    run: RunOptions = options.run
+    run: TrainingRun = options.run
     return build_classifier(
         options.model,
         data,
@@ -342,7 +341,7 @@ def train(options: Any) -> Answer:
     """Run the training command of an algorithm of the registry."""
     name = options.plan.name
     kind = RECORD_KINDS[ALGORITHMS[name].records]
-    run: RunOptions = options.run
+    run: TrainingRun = options.run
     _check(run)
     use_threads(run.threads)
     out = free_folder(name, run)
@@ -379,12 +378,11 @@ def train(options: Any) -> Answer:
             parts.train,
             validation=watch,
             test=parts.test,
-            options=FitOptions(
-                device=run.device,
+            options=RunOptions(
+                **run.settings(),
                 task=task,
                 initial_release=initial_release,
                 negatives=_negatives(parts),
-                prefix_cache=run.prefix_cache,
             ),
         )
         return _dry_run(chosen, parts, options)
@@ -405,7 +403,7 @@ def _missing_records(options: Any, error: InputError) -> InputError:
     return error
 
 
-def _check(run: RunOptions) -> None:
+def _check(run: TrainingRun) -> None:
     if run.evaluate_every is not None:
         whole(at_least=0, evaluate_every=run.evaluate_every)
     whole(at_least=0, checkpoint_every=run.checkpoint_every)
@@ -467,12 +465,9 @@ def _fit(
 ) -> Answer:
     from safetensors import SafetensorError  # late: without the extra, the message is to name torch
 
-    run: RunOptions = options.run
+    run: TrainingRun = options.run
     plan, initial_release = chosen.plan, chosen.initial_release(parts)
     rounds = plan.private_sum(plan.public_population(parts.train)).rounds
-    every = run.evaluate_every
-    if every is None:
-        every = max(1, rounds // 10) if parts.validation is not None else 0
     start_message = StartMessage(out, plan.name, already=already, quiet=run.json)
     if initial_release is not None or run.resume is not None:  # else there is no run before all checks are passed
         start_message.show()
@@ -484,18 +479,14 @@ def _fit(
             resume=run.resume is not None,
             validation=parts.validation,
             test=parts.test,
-            options=FitOptions(
-                evaluate_every=every,
-                checkpoint_every=run.checkpoint_every,
-                checkpoint_minutes=run.checkpoint_minutes,
+            options=RunOptions(
+                **run.settings(),
                 progress=True,
                 about=_about(options, kind.about(options, plan, parts.train), chosen.vocabulary),
-                device=run.device,
                 task=task,
                 initial_release=initial_release,
                 negatives=_negatives(parts),
                 callbacks=[start_message, PublicLists(out, kind.lists(plan, parts.train)), *logs],
-                prefix_cache=run.prefix_cache,
             ),
         )
     except KeyboardInterrupt:
@@ -531,19 +522,15 @@ def _fit(
 
 def _about(options: Any, data: dict[str, Any], vocabulary: PrivateVocabulary | None) -> dict[str, Any]:
     """What plan.json states with the plan: enough to build the model and read the data again."""
-    run: RunOptions = options.run
+    run: TrainingRun = options.run
     return about_run(
         options.data,
         options.model,
-        **({"far": run.far} if isinstance(run, EmbeddingRunOptions) else {}),
-        evaluate_every=run.evaluate_every,
-        checkpoint_every=run.checkpoint_every,
-        checkpoint_minutes=run.checkpoint_minutes,
-        device=run.device,
+        **({"far": run.far} if isinstance(run, EmbeddingRun) else {}),
+        **run.settings(),
         log=run.log,
         log_private=run.log_private,
         public_evaluation=run.public_evaluation,
-        prefix_cache=run.prefix_cache,
         **data,
         **({"epsilon_wanted": _epsilon_wanted(options)} if options.plan.private else {}),
         # a run that goes on knows no epsilon to choose it by

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from sfumato.cli.console import STOPPED, Answer, Table, bar, leads, notify, one_
 from sfumato.cli.models import ClassifierOptions, build_classifier, check_device, public_features
 from sfumato.cli.parse import CommonOptions
 from sfumato.cli.results import baseline_rows, dry_run, evaluation_of, outcome, without_curves
-from sfumato.cli.run_options import BudgetOptions, about_run, free_folder
+from sfumato.cli.run_options import BudgetOptions, FolderOptions, about_run, free_folder, grouped
 from sfumato.cli.sources import ClassOptions, ReadingOptions
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ if TYPE_CHECKING:
 
 
 # Options of the votes: who votes, on which public examples, with which models, and who counts.
-
-
-P = TypeVar("P", bound="VotingPlan")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,13 +59,10 @@ class VoteData(ClassOptions, ReadingOptions):
 
 
 @dataclass(frozen=True, kw_only=True)
-class VoteRun(CommonOptions):
+class VoteRun(FolderOptions):
     """The run.
 
     Attributes:
-        out: folder of the run; it must be new or empty. Without it, the next free one of runs/vote-ae-1 (vote-knn-1),
-            -2, …
-        resume: go on with the run in this folder; everything else is read from its plan.json.
         dry_run: print the plan, its noise and its statement, without a vote.
         talliers: who counts, as host:port of each of 3, 5, … tallier processes (sfumato tally). Without it, this
             process counts; or a number of them, which are started here and ended afterwards.
@@ -80,16 +75,12 @@ class VoteRun(CommonOptions):
         device: where to train: cpu, cuda, or cuda:1.
     """
 
-    out: Path | None = None
-    resume: Path | None = None
-    dry_run: bool = False
     talliers: tuple[str, ...] = ()
     certificate: Path | None = None
     key: Path | None = None
     authority: Path | None = None
     without_tls: bool = False
     owner: bool = False
-    threads: int | None = None
     device: str = "cpu"
 
 
@@ -134,44 +125,6 @@ class FeatureModel:
     pretrained: Path | None = None
     student_model: str = "linear"
     model_seed: int = 0
-
-
-@dataclass(frozen=True, kw_only=True)
-class AgentVote(Generic[P]):
-    """Options of a vote by agents that train.
-
-    Attributes:
-        run: Where the run goes, and who counts.
-        data: Who votes, and on what.
-        model: The models.
-        budget: How private the vote is: --epsilon (and --delta below), or --noise-std below.
-        plan: What is asked, how agents train, and what the student does; questions and noise decide the guarantee.
-    """
-
-    run: VoteRun
-    data: VoteData
-    model: AgentModel
-    budget: VoteBudget
-    plan: P
-
-
-@dataclass(frozen=True, kw_only=True)
-class NeighbourVote(Generic[P]):
-    """Options of a vote by nearest neighbours.
-
-    Attributes:
-        run: Where the run goes, and who counts.
-        data: Who votes, and on what.
-        model: The features, and the student.
-        budget: How private the vote is: --epsilon (and --delta below), or --noise-std below.
-        plan: What is asked, how neighbours vote, and what the student does; questions and noise decide the guarantee.
-    """
-
-    run: VoteRun
-    data: VoteData
-    model: FeatureModel
-    budget: VoteBudget
-    plan: P
 
 
 @dataclass(frozen=True)
@@ -261,11 +214,6 @@ def public_shape(pool: ExampleDataset, classes: int) -> ExampleDataset:
     return replace(pool, targets=np.zeros(len(pool), np.int64), num_classes=classes, label_names=None)
 
 
-def sources(kind: type[Any]) -> Any:
-    """The class of all options for a plan."""
-    return AgentVote[kind] if kind.name == "ae_dpfl" else NeighbourVote[kind]  # type: ignore[valid-type]
-
-
 # `sfumato tally`: one of the parties that count votes together and see none.
 
 
@@ -332,9 +280,18 @@ _OF_TALLIERS = ("talliers", "certificate", "key", "authority", "without_tls")
 LINEAR = "linear"
 
 
+@functools.cache
 def options_of(name: str) -> Any:
     """The class of all options of a plan's command."""
-    return sources(ALGORITHMS[name].load())
+    agents = name == "ae_dpfl"
+    how = f"What is asked, how {'agents train' if agents else 'neighbours vote'}, and what the student does"
+    return grouped(
+        run=(VoteRun, "Where the run goes, and who counts."),
+        data=(VoteData, "Who votes, and on what."),
+        model=(AgentModel, "The models.") if agents else (FeatureModel, "The features, and the student."),
+        budget=(VoteBudget, "How private the vote is: --epsilon (and --delta below), or --noise-std below."),
+        plan=(ALGORITHMS[name].load(), f"{how}; questions and noise decide the guarantee."),
+    )
 
 
 def train(options: Any) -> Answer:

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING
 from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
+    from sfumato.training.cadence import Cadence, RunSettings
     from sfumato.training.contribution import Contribution, RoundContext, Task
     from sfumato.training.fit import ContributionFactory, ModelBuilder, Result, RunOptions
-    from sfumato.training.loop import Cadence, InitialRelease, Loop
+    from sfumato.training.loop import InitialRelease, Loop
     from sfumato.training.monitoring import Callback, Stop
     from sfumato.training.plan import NoiseCost, Plan
     from sfumato.training.private_sum import PrivateSum
@@ -34,6 +35,7 @@ __all__ = [
     "Result",
     "RoundContext",
     "RunOptions",
+    "RunSettings",
     "Schedule",
     "Server",
     "Stop",

@@ -33,9 +33,10 @@ from sfumato.runs.checkpoint import FROZEN, load_frozen
 from sfumato.sampling import Poisson, VirtualClients
 from sfumato.statement import Alternative, Facts, Statement
 from sfumato.statement.sentences import render
+from sfumato.training.cadence import RunSettings
 from sfumato.training.contribution import Contribution, Task
 from sfumato.training.frozen_features import PrefixCache, Split, cut_for, refuse_folder
-from sfumato.training.loop import ROUNDS, Cadence, InitialRelease, Loop
+from sfumato.training.loop import ROUNDS, InitialRelease, Loop
 from sfumato.training.monitoring import (
     MONITORED,
     Callback,
@@ -155,18 +156,14 @@ ContributionFactory = Callable[[nn.Module, Any, str, int], Contribution]
 
 
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(Cadence):
-    """Where and how a run goes; fields with those of `Cadence`. No result depends on them but where stated.
+class RunOptions(RunSettings):
+    """Where and how a run goes; fields with those of `RunSettings`. No result depends on them but where stated.
 
     Attributes:
-        device: where to train: "cpu", "cuda", "cuda:1".
         progress: show progress on stderr: a bar on a terminal, a line every half minute elsewhere.
         callbacks: are called after rounds, measurements and checkpoints; see `sfumato.training.Callback`.
         about: JSON that describes the model and the data, kept in plan.json.
         budget: what the run may cost; a round beyond it is refused.
-        prefix_cache: a folder for what the frozen first layers make of the records (`training.frozen_features`): made
-            once, used by every round and every run with the same layers and records. It is as private as the records.
-            The run costs and releases the same; None puts every record through the whole model in every round.
         negatives: public data whose classes join every client's head; for a plan with client.negatives.
         initial_release: what the run releases first, under the same ledger and statement, and what its data and its
             model
@@ -176,12 +173,10 @@ class RunOptions(Cadence):
         optimizer: builds any torch optimiser from the parameters, instead of the plan's.
     """
 
-    device: str = "cpu"
     progress: bool = False
     callbacks: Sequence[Callback] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
     budget: Budget | None = None
-    prefix_cache: str | Path | None = None
     negatives: Any = None
     initial_release: InitialRelease | None = None
     task: Task | None = None

@@ -28,7 +28,6 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
 import torch
@@ -41,6 +40,7 @@ from sfumato.clipping import Tally
 from sfumato.clipping.bounds import COUNT_SENSITIVITY
 from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest
+from sfumato.training.cadence import Cadence
 from sfumato.training.contribution import Contribution, ModelFingerprint, RoundContext, refuse_other
 from sfumato.training.monitoring import Callback, Stop, Watch
 from sfumato.training.private_sum import PrivateSum
@@ -121,21 +121,6 @@ class InitialRelease(Protocol):
     def public(self, data: Any) -> Any:
         """What is public of prepared data: a model is built from that, as its size and first weights are public."""
         ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cadence:
-    """When to look and when to save.
-
-    Attributes:
-        evaluate_every: rounds between evaluations on the validation data; 0 for never.
-        checkpoint_every: rounds between checkpoints; 0 leaves it to the clock.
-        checkpoint_minutes: save at the latest after so many minutes.
-    """
-
-    evaluate_every: int = 0
-    checkpoint_every: int = 10
-    checkpoint_minutes: float = 5.0
 
 
 class Loop:
@@ -360,7 +345,7 @@ class Loop:
         evaluate: Callable[[int], dict[str, Any]] | None,
         show: Callable[[dict[str, Any]], None],
     ) -> None:
-        every = cadence.evaluate_every
+        every = max(1, self._sum.rounds // 10) if cadence.evaluate_every is None else cadence.evaluate_every
         if evaluate and every and (self.round % every == 0 or self.finished):
             self._contribution.trained.load(self._server.released(self._theta))
             try:
