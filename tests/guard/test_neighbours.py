@@ -116,7 +116,7 @@ def test_a_batch_of_one_is_tried_before_it_comes(batch) -> None:
             return scores.reshape(len(values), 3, 3).mean(dim=1)
 
     model = Squeezed()
-    with pytest.raises(InputError, match="3 rows in dimension 0 for each example, and had 1"):
+    with pytest.raises(InputError, match="3 rows in dimension 0 for each example, and 1"):
         self_check(model, cross_entropy(model), batch)
 
 

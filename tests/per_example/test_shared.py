@@ -117,7 +117,7 @@ def test_another_number_of_rows_than_before_is_refused() -> None:
             if length == _LENGTH:
                 recording.backward(model(words))
                 continue
-            with pytest.raises(InputError, match=r"6 rows in dimension 0 for each example, and had 5"):
+            with pytest.raises(InputError, match=r"6 rows in dimension 0 for each example, and 5"):
                 model(words)
 
 

@@ -361,7 +361,7 @@ class LabelSettings:
             ways = {"best": f"in bins that are best for the {self.loss} loss", "rr": "each by itself"}
         else:
             what = f"{classes} classes"
-            ways = {"best": "of which the best number for the prior is reported", "rr": "all of which are reported"}
+            ways = {"best": "of which it reports as many as is best for the prior", "rr": "all of which are reported"}
         phrase = (
             f"randomised response on {what}, {ways[self.method]}" if self.method in ways else f"Laplace noise on {what}"
         )

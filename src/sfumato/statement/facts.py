@@ -127,11 +127,16 @@ _NOT_COVERED: dict[str, str] = {
 }
 
 
+_OF_PERSONS = frozenset({"examples_of_users", "one_patient", "one_record_of_patient"})
+"""Sentences on a person who is more than one unit, in place of the general one."""
+
+
 def _assumptions(event: Event, facts: Facts, noise_source: str) -> tuple[Assumption | str, ...]:
     units = _word(facts.unit, several=True)
+    particular = any(isinstance(each, Assumption) and each.id in _OF_PERSONS for each in facts.assumptions)
     return (
         Assumption("public_settings", {"units": units, "population": facts.population}),
-        _person(facts.unit),
+        *([] if particular else [_person(facts.unit)]),
         prepared_alone(facts.unit),
         facts.covered,
         Assumption("one_run"),

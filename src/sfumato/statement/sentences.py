@@ -153,8 +153,8 @@ _ALL = (
     Sentence(
         "one_example",
         "not_covered",
-        "A record is one example of the data set. A person with several examples is covered for each example alone, "
-        "not for all of them together.",
+        "Each example of the data set is covered alone. A person with several examples is covered for each of "
+        "them, not for all together.",
     ),
     Sentence(
         "one_user",
@@ -164,8 +164,7 @@ _ALL = (
     Sentence(
         "one_unit",
         "not_covered",
-        "One {unit} is what is covered. A person behind several of them is covered for each one alone, not for all of "
-        "them together.",
+        "Each {unit} is covered alone. A person behind several of them is covered for each one, not for all together.",
     ),
     Sentence(
         "one_run",
@@ -207,18 +206,18 @@ _ALL = (
     Sentence(
         "operator",
         "not_covered",
-        "The people who ran it: they saw the records. The promise is about what leaves.",
+        "What the people who ran it saw. The guarantee is about what leaves.",
     ),
     Sentence(
         "learned_of_all",
         "not_covered",
-        "What is learned about everyone. A model may reveal something about a person who never took part.",
+        "What is true of people in general. A model may reveal something about a person who never took part.",
     ),
     Sentence(
         "two_units",
         "not_covered",
-        "Several units together. Two that always come together are covered with epsilon {epsilon}, and with a larger "
-        "delta where delta is positive.",
+        "Groups of units. Two units that are always in the data together are covered with epsilon {epsilon}, "
+        "and with a larger delta where delta is positive.",
     ),
     Sentence(
         "nothing_covered",
@@ -440,8 +439,8 @@ _ALL = (
         "row_order",
         "assumptions",
         "The set of rows and their order do not follow from the labels. A test read the labels, to refuse rows "
-        "where they do. The test passed. That is one bit, which epsilon does not count. For any labels, all but "
-        "one in a million random orders give this same bit.",
+        "where they do. That it passed is one bit, which epsilon does not count. For any labels, it passes for "
+        "all but one in a million random orders.",
     ),
     Sentence(
         "rows_shuffled",
@@ -458,10 +457,9 @@ _ALL = (
     Sentence(
         "draws_recorded",
         "assumptions",
-        "This release randomises each label. So does each earlier release in the record of the table. The "
-        "statement counts these earlier releases; their number is {count}. The record finds a table by its labels "
-        "in their order or by its rows. It does not find a table in another folder. It does not find a table "
-        "whose labels, rows and columns were all changed.",
+        "Each release randomises each label anew. The statement counts this release and {count} earlier ones in "
+        "the record of the table. The record finds a table by its labels in their order or by its rows. It misses"
+        " a table in another folder, and one whose labels, rows and columns were all changed.",
     ),
     Sentence(
         "label_domain",
@@ -526,8 +524,8 @@ _ALL = (
     Sentence(
         "classes_declared",
         "assumptions",
-        "Which classes there are was found in the records and declared to be public, as the label set of a benchmark "
-        "is. That a person alone has a class is not hidden.",
+        "The set of classes was found in the records and declared public, as that of a benchmark is. A class that"
+        " only one person has is not hidden.",
     ),
     Sentence(
         "model_built_before",
@@ -538,15 +536,15 @@ _ALL = (
     Sentence(
         "examples_of_users",
         "not_covered",
-        "One example is one unit: the promise is for each example, not for a person who has several.",
+        "The examples belong to users, and each example is covered alone. A user with several examples is covered"
+        " for each of them, not for all together.",
     ),
     Sentence("attributes_public", "assumptions", "What the {count:,} attributes are is public."),
     Sentence(
         "divided_by_position",
         "assumptions",
-        "In this statement, the data are the training part alone, as it was given. The {things} were divided by "
-        "their position. So others could move between training and test if one is added to the whole collection "
-        "or removed from it.",
+        "The statement is about the training part alone. The {things} were divided by their position in the whole"
+        " collection. If one of them came or went, others could move between training and test.",
     ),
     Sentence(
         "vocabulary_file",
@@ -607,13 +605,13 @@ _ALL = (
         "ehr_settings_public",
         "assumptions",
         "The number of {unit}s ({population:,}), the settings of the plan and the schema with its categories and "
-        "ranges are assumed to be public. What of them was decided by looking at the records is in no epsilon.",
+        "ranges are assumed to be public. No epsilon covers what of them was decided by looking at the records.",
     ),
     Sentence(
         "first_visits",
         "assumptions",
-        "Of each {unit} the first {visits} visits were learned from, until {horizon:g} {time_unit}. What comes later "
-        "was not looked at.",
+        "Of each {unit}, the run learned from the first {visits} visits, up to {horizon:g} {time_unit}. It did "
+        "not look at later ones.",
     ),
     Sentence(
         "noise_in_records",

@@ -189,7 +189,7 @@ def private_facts(settings: EHRSafeSettings, spending: Spending, data: EHRDatase
         population=len(data),
         delta=spending.delta,
         sampling=(
-            f"everybody for the tables; then {first.sampler.describe()}, for the autoencoder and "
+            f"all for the tables; {first.sampler.describe()}, for the autoencoder; "
             f"{gan.sampler.describe()}, for the critic"
         ),
         mechanism=(

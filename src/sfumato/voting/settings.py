@@ -336,9 +336,9 @@ class VotingSettings:
 
     def describe(self) -> str:
         """The mechanism, a text."""
-        what = {"label": "the winner of each is opened", "counts": "all noisy counts are opened"}[self.opens]
+        what = {"label": "the winner of each is released", "counts": "all noisy counts are released"}[self.opens]
         if self.attributes is not None and self.opens == "label":
-            what = f"attributes at or above the cut are opened, a vote weighing {self.attributes} of them at most"
+            what = f"attributes at or above the cut are released, a vote weighing {self.attributes} of them at most"
         text = f"{self.title}: {self.queries} queries, Gaussian noise of {self._noise:.6g} votes on each count; {what}"
         if self.threshold is None:
             return text
