@@ -33,7 +33,7 @@ class Alternative:
     whole: bool = False
 
 
-_COVERED, _ROUNDING = Assumption("covers_model"), Assumption("rounding_floats")
+_COVERED, _ROUNDING, _NO_NOISE = Assumption("covers_model"), Assumption("rounding_floats"), Assumption("no_noise")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +56,7 @@ class Facts:
         released: alternatives that the run released itself, as a statement holds them.
         disclosure: answers to the questions of `sfumato.statement.QUESTIONS` that follow from what ran, besides
             those of every run.
+        no_guarantee: the sentence of a run that promises nothing.
     """
 
     unit: Unit
@@ -72,6 +73,7 @@ class Facts:
     seeded: bool = False
     released: tuple[Mapping[str, Any], ...] = ()
     disclosure: dict[str, str] = field(default_factory=dict)
+    no_guarantee: Assumption = _NO_NOISE
 
 
 KEY_DELETED = render(Assumption("key_deleted"))
@@ -111,7 +113,7 @@ def make_statement(
         sampling=facts.sampling,
         mechanism=facts.mechanism,
         noise_source=render(Assumption("randomness_os" if noise_source == "os" else "randomness_seeded")),
-        assumptions=tuple(map(render, _assumptions(event, facts, noise_source) if private else _NO_GUARANTEE)),
+        assumptions=tuple(map(render, _assumptions(event, facts, noise_source) if private else (facts.no_guarantee,))),
         population=facts.population,
         alternatives=(*_alternatives(event, facts), *map(dict, facts.released)) if private else (),
         disclosure=_disclosure(facts, noise_source, key_on_disk=key_on_disk) if private else _NOT_COVERED,
@@ -120,7 +122,6 @@ def make_statement(
     )
 
 
-_NO_GUARANTEE = (Assumption("no_noise"),)
 _NOT_COVERED: dict[str, str] = {
     "released": render(Assumption("released_without_noise")),
     "verification": render(Assumption("verified_no_claim")),

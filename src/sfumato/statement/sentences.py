@@ -204,6 +204,12 @@ _ALL = (
         "checkpoints are not.",
     ),
     Sentence(
+        "covers_clusters",
+        "not_covered",
+        "The chosen candidates, the noisy sums and numbers, the directions, the plan and the ledger (the cost of each "
+        "release) are covered. The class centres, and the network that made them, are not.",
+    ),
+    Sentence(
         "operator",
         "not_covered",
         "What the people who ran it saw. The guarantee is about what leaves.",
@@ -230,6 +236,37 @@ _ALL = (
         "other_accounting",
         "Only the first row is the guarantee. Do not quote the others as the guarantee: they count the same run by "
         "another method or for another unit.",
+    ),
+    # private clusters
+    Sentence(
+        "as_printed",
+        "guarantee",
+        "Nothing is proven for this algorithm as it is printed: whether a cap reaches the threshold, its size, and "
+        "which centres are left out are released without noise. There is no differential privacy guarantee.",
+    ),
+    Sentence(
+        "own_centres",
+        "assumptions",
+        "Each class centre follows from the pictures of its own identity, and from a network that is public or has a "
+        "guarantee of its own. A row of a classifier that was trained on all identities is no such centre.",
+    ),
+    Sentence(
+        "public_candidates",
+        "assumptions",
+        "The candidates, the projection, the radius and the threshold are public. None was chosen by looking at these "
+        "identities.",
+        usual="public candidates",
+    ),
+    Sentence(
+        "one_silo",
+        "assumptions",
+        "No person is an identity of more than one client. A person whom several clients hold is covered for each of "
+        "them alone.",
+    ),
+    Sentence(
+        "several_silos",
+        "assumptions",
+        "Up to {silos} clients may hold the same person, and each follows this plan. The cost counts all of them.",
     ),
     # training
     Sentence(

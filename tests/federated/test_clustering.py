@@ -1,0 +1,308 @@
+"""Private local clustering: what one identity moves, what is released, and what the paper's algorithm gives away."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sfumato import accounting as acc
+from sfumato import data
+from sfumato._check import InputError
+from sfumato.federated import clustering
+from sfumato.federated.clustering import DPLC, cap_share, class_centres, expected_cosine, size_for
+from sfumato.ledger import Ledger
+
+DIMENSIONS = 8
+AXES = np.eye(DIMENSIONS)
+
+
+def around(axis: np.ndarray, count: int, seed: int = 0, spread: float = 0.2) -> np.ndarray:
+    return axis + spread * np.random.default_rng(seed).normal(size=(count, len(axis)))
+
+
+CENTRES = np.concatenate([around(AXES[0], 400), around(AXES[1], 250, 1), around(-AXES[2], 150, 2)])
+
+
+def plan(**fields) -> DPLC:
+    return DPLC(**{"epsilon": 2.0, "delta": 1e-5, "radius": 1.0, "threshold": 60, "seed": 0, **fields})
+
+
+def counts(rows: np.ndarray, directions: np.ndarray) -> np.ndarray:
+    return clustering._cap_counts(rows, np.ones(len(rows), bool), directions, math.cos(1.0), None)
+
+
+# What one identity moves.
+
+
+def test_one_identity_moves_every_count_by_at_most_one_and_all_in_one_direction() -> None:
+    rows, directions = clustering._unit(CENTRES, "centres"), clustering._unit(AXES, "candidates")
+    whole = counts(rows, directions)
+    for gone in range(0, len(rows), 7):
+        without = counts(np.delete(rows, gone, axis=0), directions)
+        assert set((whole - without).tolist()) <= {0, 1}
+
+
+def test_one_identity_moves_a_sum_by_at_most_its_length_to_the_last_bit() -> None:
+    rows = clustering._unit(CENTRES, "centres").astype(np.float64)
+    assert (np.sqrt(np.square(rows).sum(axis=1)) <= 1).all()
+    order = np.random.default_rng(3).permutation(len(rows))
+    np.testing.assert_array_equal(rows.sum(axis=0), rows[order].sum(axis=0))  # sums on the grid are exact
+    np.testing.assert_array_equal(rows.sum(axis=0) - rows[5], np.delete(rows, 5, axis=0).sum(axis=0))
+
+
+def test_products_do_not_depend_on_which_other_rows_are_there() -> None:
+    rng = np.random.default_rng(4)
+    rows, directions = (clustering._unit(rng.normal(size=(n, 129)), "rows") for n in (501, 37))
+    whole = np.concatenate(list(clustering._products(rows, directions)))
+    for size in (1, 3, 64, 499):
+        np.testing.assert_array_equal(np.concatenate(list(clustering._products(rows[:size], directions))), whole[:size])
+        alone = np.concatenate(list(clustering._products(rows[-size:], directions[5:6])))
+        np.testing.assert_array_equal(alone[:, 0], whole[-size:, 5])
+
+
+def test_a_centre_is_its_own_identitys_alone() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Flatten(), nn.Linear(16, 6))
+    rng = np.random.default_rng(5)
+    inputs, users = rng.normal(size=(60, 4, 4)).astype(np.float32), np.sort(rng.integers(0, 12, 60))
+    whole, places = class_centres(model, data.from_arrays(inputs, users, users))
+    rest = users != users[0]
+    fewer, _ = class_centres(model, data.from_arrays(inputs[rest], users[rest], users[rest]))
+    assert len(places) == len(whole) == len(fewer) + 1
+    np.testing.assert_array_equal(fewer, whole[1:])
+    np.testing.assert_allclose(np.linalg.norm(whole, axis=1), 1, atol=1e-5)
+    with torch.no_grad():
+        first = nn.functional.normalize(model(torch.from_numpy(inputs[users == users[0]])), dim=1).sum(0)
+    np.testing.assert_allclose(whole[0], nn.functional.normalize(first, dim=0), atol=1e-5)
+
+
+def test_the_event_is_a_choice_and_two_sums_for_each_release_and_silo() -> None:
+    chosen = plan(releases=3, silos=2, selection_share=0.2)
+    noise = chosen.noise_multiplier(800)
+    wanted = acc.ExponentialMechanism(0.2 * 2.0 / 6) * 6 + acc.joint(acc.Gaussian(noise), acc.Gaussian(5 * noise)) * 6
+    assert chosen.event(800) == wanted
+    assert acc.guarantee(wanted).epsilon(1e-5) <= 2.0
+    few = plan().noise_multiplier(800)
+    assert plan(silos=4).noise_multiplier(800) == pytest.approx(2 * few, rel=0.05)
+
+
+# What is released.
+
+
+def test_the_caps_are_found_their_directions_are_near_and_their_quality_is_known(tmp_path) -> None:
+    result = plan(releases=2, epsilon=6.0).release(CENTRES, np.concatenate([AXES, -AXES]), out=tmp_path / "run")
+    assert [cluster.candidate for cluster in result.clusters] == [0, 1]
+    for cluster, axis, count in zip(result.clusters, AXES, (400, 250), strict=False):
+        assert cluster.direction @ axis > 0.95
+        assert cluster.count == pytest.approx(count, abs=60)
+        assert cluster.usable
+        assert cluster.cosine > 0.97
+    assert result.directions.shape == (2, DIMENSIONS)
+    statement = json.loads((tmp_path / "run" / "statement.json").read_text())
+    assert statement["unit"] == "identity"
+    assert statement["epsilon"] <= 6.0
+    totals = Ledger.read(tmp_path / "run" / "ledger.jsonl")
+    assert totals.event() == plan(releases=2, epsilon=6.0).event(len(CENTRES))
+
+
+def test_the_quality_that_is_stated_is_that_of_the_release() -> None:
+    rows = clustering._unit(CENTRES, "centres").astype(np.float64)
+    inside = rows[rows @ AXES[0] >= math.cos(1.0)]
+    mean = inside.sum(axis=0) / np.linalg.norm(inside.sum(axis=0))
+    found = [plan(seed=seed, epsilon=0.3).release(CENTRES, AXES).clusters[0] for seed in range(60)]
+    chosen = [cluster for cluster in found if cluster.candidate == 0]
+    assert len(chosen) > 40
+    realised = np.mean([cluster.direction @ mean for cluster in chosen])
+    assert np.mean([cluster.cosine for cluster in chosen]) == pytest.approx(realised, abs=0.03)
+    noise, resultant = plan(epsilon=0.3).noise_multiplier(len(rows)), np.linalg.norm(inside.mean(axis=0))
+    assert expected_cosine(len(inside), resultant, DIMENSIONS, noise) == pytest.approx(realised, abs=0.03)
+
+
+def test_where_no_cap_is_large_enough_nothing_is_usable_and_the_cost_is_the_same() -> None:
+    result = plan(threshold=700).release(CENTRES, AXES)
+    assert result.directions.shape == (0, DIMENSIONS)
+    assert not result.clusters[0].usable
+    assert result.statement.epsilon == plan(threshold=60).release(CENTRES, AXES).statement.epsilon
+
+
+def test_centres_near_a_released_direction_are_left_out_of_the_next_release() -> None:
+    first, second = plan(releases=2, epsilon=20.0).release(around(AXES[0], 500), AXES).clusters
+    assert first.count > 400
+    assert second.count < 100
+    assert not second.usable
+
+
+def test_a_projection_needs_less_noise_and_leads_back() -> None:
+    wide = np.concatenate([CENTRES, np.zeros((len(CENTRES), 56))], axis=1)
+    back = np.eye(64)[:, :DIMENSIONS]
+    result = plan().release(wide, np.eye(64)[:DIMENSIONS], projection=back)
+    assert result.clusters[0].direction.shape == (64,)
+    assert result.clusters[0].direction[0] > 0.9
+    np.testing.assert_array_equal(result.clusters[0].direction[DIMENSIONS:], 0)
+
+
+def test_a_run_that_died_between_choice_and_sum_goes_on_as_it_would_have(tmp_path, monkeypatch) -> None:
+    whole = plan(releases=2).release(CENTRES, AXES, out=tmp_path / "whole")
+    real, calls = clustering._noisy_sum, []
+
+    def dies(*arguments):
+        calls.append(1)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(clustering, "_noisy_sum", dies)
+    with pytest.raises(KeyboardInterrupt):
+        plan(releases=2).release(CENTRES, AXES, out=tmp_path / "died")
+    monkeypatch.setattr(clustering, "_noisy_sum", real)
+    again = plan(releases=2).release(CENTRES, AXES, out=tmp_path / "died", resume=True)
+    np.testing.assert_array_equal(again.directions, whole.directions)
+    assert again.statement.epsilon == whole.statement.epsilon
+    with pytest.raises(InputError, match="another plan, model or data set"):
+        plan(releases=2).release(CENTRES[1:], AXES, out=tmp_path / "died", resume=True)
+
+
+# What the paper's algorithm gives away, and the default does not.
+
+
+def outcomes(chosen: DPLC, centres: np.ndarray, candidates: np.ndarray, told, runs: int = 200) -> np.ndarray:
+    results = []
+    for seed in range(runs):
+        settings = {**chosen.to_json(), "seed": seed}
+        del settings["plan"]
+        results.append(told(DPLC(**settings).release(centres, candidates)))
+    return np.array(results)
+
+
+def refuted(first: np.ndarray, second: np.ndarray, epsilon: float, delta: float) -> bool:
+    """Whether shares of two outcomes are further apart than (ε, δ) allows, beyond three standard errors."""
+    for one, other in ((first, second), (second, first), (~first, ~second), (~second, ~first)):
+        p, q = one.mean(), other.mean()
+        error = math.sqrt((p * (1 - p) + math.exp(2 * epsilon) * q * (1 - q) + 0.01) / len(one))
+        if p - 3 * error > math.exp(epsilon) * q + delta:
+            return True
+    return False
+
+
+def test_512_identities_or_511_are_told_by_certainty_as_printed_and_not_by_default() -> None:
+    there = around(AXES[0], 512, spread=0.05)
+    without = there[1:]
+
+    def usable(result) -> bool:
+        return len(result.directions) > 0
+
+    printed = plan(as_printed=True, threshold=512, epsilon=1.0)
+    with pytest.raises(InputError, match="a threshold of 512"):
+        printed.release(without, AXES)  # the number of identities is public, so others stand outside of the cap
+    outside = around(-AXES[0], 50, 9, spread=0.05)
+    both = [np.concatenate([rows, outside]) for rows in (there, without)]
+    first, second = (outcomes(printed, rows, AXES, usable, 20) for rows in both)
+    assert first.all()
+    assert not second.any()
+    assert refuted(first, second, 1.0, 1e-5)
+    assert math.isinf(printed.statement(600).epsilon)
+    default = plan(threshold=512, epsilon=1.0)
+    assert not refuted(*(outcomes(default, rows, AXES, usable) for rows in both), 1.0, 1e-5)
+
+
+def test_one_identity_turns_the_printed_direction_round_and_not_the_default_one() -> None:
+    caps = [around(AXES[0], 300, spread=0.05), around(-AXES[0], 300, 1, spread=0.05)]
+    neighbours = [np.concatenate([caps[0], caps[1][:299]]), np.concatenate([caps[0][:299], caps[1]])]
+
+    def ahead(result) -> bool:
+        return bool(result.clusters[0].direction @ AXES[0] > 0)
+
+    candidates = np.stack([AXES[0], -AXES[0]])
+    printed, default = plan(as_printed=True, epsilon=1.0), plan(epsilon=1.0)
+    first, second = (outcomes(printed, rows, candidates, ahead, 20) for rows in neighbours)
+    assert first.all()
+    assert not second.any()
+    # Two identities differ between these sets: one that comes and one that goes.
+    assert refuted(first, second, 2.0, 1e-4)
+    assert not refuted(*(outcomes(default, rows, candidates, ahead) for rows in neighbours), 2.0, 1e-4)
+
+
+# Figures of the method.
+
+
+@pytest.mark.parametrize(("radius", "share"), [(1.5, 0.055), (1.4, 5e-5), (1.3, 4e-10)])
+def test_the_share_of_a_cap_is_the_known_one(radius: float, share: float) -> None:
+    assert cap_share(512, radius) == pytest.approx(share, rel=0.1)
+    assert cap_share(512, math.pi - radius) == pytest.approx(1 - cap_share(512, radius))
+
+
+def test_the_share_of_a_cap_is_that_of_random_directions() -> None:
+    rows = np.random.default_rng(0).normal(size=(200_000, 5))
+    cosines = rows[:, 0] / np.linalg.norm(rows, axis=1)
+    for radius in (0.5, 1.2, 2.0):
+        assert cap_share(5, radius) == pytest.approx((cosines >= math.cos(radius)).mean(), abs=0.005)
+
+
+@pytest.mark.parametrize(
+    ("identities", "share", "dimensions", "releases", "cosine"),
+    [
+        (1000, 0.25, 512, 1, 0.73),
+        (1000, 0.25, 512, 10, 0.32),
+        (1000, 0.25, 64, 1, 0.95),
+        (1000, 0.25, 64, 10, 0.69),
+        (7000, 0.25, 512, 1, 0.99),
+        (7000, 0.25, 512, 10, 0.89),
+        (100_000, 0.25, 512, 10, 1.00),
+        (1000, 0.05, 512, 1, 0.21),
+        (1000, 0.05, 512, 10, 0.07),
+        (7000, 0.05, 512, 1, 0.78),
+        (7000, 0.05, 512, 10, 0.37),
+        (100_000, 0.05, 512, 10, 0.98),
+    ],
+)
+def test_predicted_cosines_are_those_of_the_method(identities, share, dimensions, releases, cosine) -> None:
+    delta = identities**-1.1
+    noise = acc.calibrate(lambda z: acc.Gaussian(z) * releases, epsilon=1.0, delta=delta)
+    found = expected_cosine(share * identities, math.cos(1.3), dimensions, noise)
+    assert found == pytest.approx(cosine, abs=0.011)
+    assert size_for(found, math.cos(1.3), dimensions, noise) == pytest.approx(share * identities)
+
+
+# Refusals.
+
+REFUSED = {
+    "epsilon": (lambda: plan(epsilon=0.0), "epsilon must be > 0"),
+    "radius of zero": (lambda: plan(radius=0.0), "radius must be in"),
+    "radius of half a turn": (lambda: plan(radius=math.pi), "radius must be in"),
+    "selection takes all": (lambda: plan(selection_share=1.0), "selection_share must be in"),
+    "threshold": (lambda: plan(threshold=0), "threshold must be"),
+    "silos": (lambda: plan(silos=0), "silos must be"),
+    "threshold above the identities": (lambda: plan(threshold=801).release(CENTRES, AXES), "needs as many identities"),
+    "a centre of zeros": (lambda: plan().release(CENTRES * (np.arange(800) != 7)[:, None], AXES), "row 7 is zero"),
+    "a centre that is no number": (
+        lambda: plan().release(np.where(np.arange(800)[:, None] == 9, np.nan, CENTRES), AXES),
+        "row 9 is zero or not finite",
+    ),
+    "other dimensions": (lambda: plan().release(CENTRES, np.eye(9)), "centres have 8 dimensions and candidates 9"),
+    "a private candidate": (
+        lambda: plan().release(CENTRES, np.concatenate([AXES, 3 * CENTRES[4:5]])),
+        "a candidate is the centre of a private identity",
+    ),
+    "no candidates": (lambda: plan().release(CENTRES, AXES[:0]), "candidates must be floats"),
+    "whole numbers": (lambda: plan().release(np.ones((800, 8), int), AXES), "centres must be floats"),
+    "a projection of other dimensions": (
+        lambda: plan().release(CENTRES, AXES, projection=np.eye(9)),
+        "projection must be floats",
+    ),
+    "a projection that stretches": (
+        lambda: plan().release(CENTRES, AXES, projection=2 * np.eye(8)),
+        "columns must be orthonormal",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_in_one_line(name: str) -> None:
+    call, words = REFUSED[name]
+    with pytest.raises(InputError) as caught:
+        call()
+    assert words in str(caught.value)
+    assert "\n" not in str(caught.value)
