@@ -168,12 +168,12 @@ def test_a_run_that_died_between_choice_and_sum_goes_on_as_it_would_have(tmp_pat
 # What the paper's algorithm gives away, and the default does not.
 
 
-def outcomes(chosen: DPLC, centres: np.ndarray, candidates: np.ndarray, told, runs: int = 200) -> np.ndarray:
+def outcomes(chosen: DPLC, centres: np.ndarray, candidates: np.ndarray, judge, runs: int = 200) -> np.ndarray:
     results = []
     for seed in range(runs):
         settings = {**chosen.to_json(), "seed": seed}
         del settings["plan"]
-        results.append(told(DPLC(**settings).release(centres, candidates)))
+        results.append(judge(DPLC(**settings).release(centres, candidates)))
     return np.array(results)
 
 
@@ -187,7 +187,7 @@ def refuted(first: np.ndarray, second: np.ndarray, epsilon: float, delta: float)
     return False
 
 
-def test_512_identities_or_511_are_told_by_certainty_as_printed_and_not_by_default() -> None:
+def test_512_identities_or_511_are_distinguished_with_certainty_as_printed_and_not_by_default() -> None:
     there = around(AXES[0], 512, spread=0.05)
     without = there[1:]
 

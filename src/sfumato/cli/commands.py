@@ -109,6 +109,14 @@ COMMANDS = {
         example="sfumato search embeddings.parquet --user U+0481 --neighbours 3",
         matters="query user run neighbours itself column out",
     ),
+    "dplc": Command(
+        module="clusters",
+        function="dplc",
+        options="ClusterOptions",
+        summary="embeddings of private identities → directions of dense groups of them, under a guarantee",
+        example="sfumato dplc private.parquet --candidates public.parquet --epsilon 2 --out runs/groups",
+        matters="candidates epsilon radius threshold dimensions groups releases silos out dry_run",
+    ),
     "personalise": Command(
         module="personalise",
         function="personalise",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         Reconstruction,
         SharedHead,
     )
+    from sfumato.federated.clustering import DPLC, class_centres
     from sfumato.federated.fedavg import Centralized, FedAvg, FederatedPlan, FedSGD
     from sfumato.federated.fedemb import FedEmb
     from sfumato.federated.fedrecon import FedRecon, Personal
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from sfumato.federated.vocabulary import PrivateVocabulary
 
 __all__ = [
+    "DPLC",
     "ArcFace",
     "Centralized",
     "ClassLoss",
@@ -45,5 +47,6 @@ __all__ = [
     "Softmax",
     "SquaredLoss",
     "Verification",
+    "class_centres",
 ]
 __getattr__, __dir__ = lazily(__name__)

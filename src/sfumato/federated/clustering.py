@@ -22,7 +22,7 @@ negatives, and learn of no identity by itself.
 - **Two silos.** A person whom `silos` clients hold is covered at that many times each event.
 
 `as_printed` runs the paper's Algorithm 1, for comparison: nothing is proven for it, and two sets of identities that
-differ in one can be told by certainty (`tests/federated/test_clustering.py`), so its statement has no epsilon.
+differ in one are distinguished with certainty (`tests/federated/test_clustering.py`), so its statement has no epsilon.
 
 >>> centres = np.random.default_rng(0).normal(size=(2000, 16)) + np.eye(16)[0]
 >>> candidates = np.eye(16)
@@ -40,33 +40,36 @@ References:
     Dong, Durfee, Rogers: Optimal Differential Privacy Composition for Exponential Mechanisms. ICML 2020.
 """
 
+from __future__ import annotations
+
 import hashlib
 import json
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from sfumato import _check
 from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato._lazy import scipy
+from sfumato._lazy import scipy, torch
 from sfumato._random import RandomSource
 from sfumato._types import Assumption
-from sfumato.accounting import Event
-from sfumato.data import UserDataset
-from sfumato.federated.tasks import embed
-from sfumato.ledger import Budget
-from sfumato.runs import Run
-from sfumato.statement import Statement
 from sfumato.statement.facts import Facts, make_statement
 from sfumato.statement.verdict import default_delta
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from sfumato.accounting import Event
+    from sfumato.data import UserDataset
+    from sfumato.ledger import Budget
+    from sfumato.runs import Run
+    from sfumato.statement import Statement
 
 Progress = Callable[[int, int], None]
 
@@ -196,7 +199,7 @@ class DPLC:
 
     def to_json(self) -> dict[str, Any]:
         """All fields, with the plan's name."""
-        return {"plan": self.name, **asdict(self)}
+        return {"plan": self.name, **{each.name: getattr(self, each.name) for each in fields(DPLC)}}
 
     def statement(self, identities: int) -> Statement:
         """What a run would state."""
@@ -231,6 +234,8 @@ class DPLC:
             InputError: a row is zero or not finite, sizes differ, there are fewer identities than the threshold, or a
                 candidate is the centre of a private identity.
         """
+        from sfumato.runs import Run
+
         rows, public, back = _prepared(centres, candidates, projection)
         identities = len(rows)
         if identities < self.threshold:
@@ -336,7 +341,7 @@ class DPLC:
             population=identities,
             delta=self.delta_for(identities),
             sampling="all identities of the client in every release",
-            mechanism=_PRINTED if self.as_printed else f"{_CHOSEN_SUMS}, {self.releases} times",
+            mechanism=_PRINTED if self.as_printed else f"{_CHOSEN_SUMS}; such releases: {self.releases}",
             attained=False,
             covered=Assumption("covers_clusters"),
             assumptions=(Assumption("own_centres"), Assumption("public_candidates"), held),
@@ -344,7 +349,7 @@ class DPLC:
         )
 
 
-def class_centres(model: torch.nn.Module, data: UserDataset, *, device: str = "cpu") -> tuple[np.ndarray, np.ndarray]:
+def class_centres(model: nn.Module, data: UserDataset, *, device: str = "cpu") -> tuple[np.ndarray, np.ndarray]:
     """The normalised mean of each identity's embeddings of length 1; it depends on this identity's records alone.
 
     Args:
@@ -358,11 +363,57 @@ def class_centres(model: torch.nn.Module, data: UserDataset, *, device: str = "c
     Raises:
         InputError: the mean of an identity is zero or not finite.
     """
+    from sfumato.federated.tasks import embed
+
     places, centres = np.flatnonzero(data.sizes), []
     for place in places:  # alone: in a batch with others, round-off would depend on them
         vectors = [part for _, _, part in embed(model, data.subset([int(place)]), device=device)]
         centres.append(np.concatenate(vectors).sum(axis=0, dtype=np.float64))
     return _unit(np.stack(centres), "centres").astype(np.float32), places
+
+
+def centres_of(vectors: np.ndarray, owners: np.ndarray) -> np.ndarray:
+    """The normalised mean of each owner's embeddings of length 1, as `class_centres` takes it of pictures.
+
+    Args:
+        vectors: float [n, d].
+        owners: number of whose each row is, int64 [n]; every number from 0 to the largest occurs.
+
+    Returns:
+        float32 [owners, d].
+    """
+    rows, order = _unit(vectors, "embeddings"), np.argsort(owners, kind="stable")
+    starts = np.flatnonzero(np.diff(owners[order], prepend=-1))
+    return _unit(np.add.reduceat(rows[order].astype(np.float64), starts, axis=0), "centres")
+
+
+def public_directions(public: np.ndarray, count: int, *, seed: int = 0) -> np.ndarray:
+    """Candidates: the directions of so many groups of public embeddings, by k-means.
+
+    Args:
+        public: float [n, d], of people who are not covered.
+        count: groups, in [1, n].
+        seed: of the search; it is public.
+
+    Returns:
+        float32 [count, d].
+    """
+    from sklearn.cluster import KMeans
+
+    rows = _unit(public, "public embeddings")
+    _check.whole(count=count)
+    if count > len(rows):
+        raise InputError(f"{count} groups need as many public embeddings, got {len(rows)}; give more, or fewer groups")
+    return _unit(KMeans(count, random_state=seed).fit(rows).cluster_centers_, "groups")
+
+
+def principal_directions(public: np.ndarray, dimensions: int) -> np.ndarray:
+    """A projection: the directions in which public embeddings are largest, float64 [d, dimensions], orthonormal."""
+    rows = _unit(public, "public embeddings").astype(np.float64)
+    _check.whole(dimensions=dimensions)
+    if dimensions > min(rows.shape):
+        raise InputError(f"{dimensions} dimensions need as many public embeddings of as many, got {rows.shape}")
+    return np.linalg.svd(rows, full_matrices=False)[2][:dimensions].T
 
 
 def cap_share(dimensions: int, radius: float) -> float:
@@ -412,7 +463,7 @@ def _prepared(
         if rows.ndim != 2 or rows.dtype.kind != "f" or not len(rows):
             raise InputError(f"{name} must be floats [{name}, dimensions], at least one, got {rows.dtype} {rows.shape}")
     if raw.shape[1] != public.shape[1]:
-        raise InputError(f"centres have {raw.shape[1]} dimensions and candidates {public.shape[1]}; embed both alike")
+        raise InputError(f"centres have {raw.shape[1]} dimensions and candidates {public.shape[1]}; embed both with one model")
     rows, directions = _unit(raw, "centres"), _unit(public, "candidates")
     known = {row.tobytes() for row in directions}
     if any(row.tobytes() in known for row in rows):

@@ -1,0 +1,121 @@
+"""`sfumato dplc`: embeddings of private identities → directions of dense groups of them, under a guarantee."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import tyro
+
+from sfumato._check import InputError
+from sfumato.cli.console import Answer, Table, bar, notify
+from sfumato.cli.embeddings import EmbeddingTable, open_embeddings, refuse_another
+from sfumato.cli.parse import CommonOptions
+from sfumato.cli.results import dry_run, outcome
+from sfumato.federated.clustering import (
+    DPLC,
+    cap_share,
+    centres_of,
+    principal_directions,
+    public_directions,
+    size_for,
+)
+
+_ROWS = 16_384  # of a table that are read at a time
+_GOOD = 0.9  # cosine of a direction that is worth using
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterOptions(DPLC, CommonOptions):
+    """Release directions of dense groups of class centres (private local clustering, DPLC).
+
+    A class centre is the normalised mean of an identity's embeddings. Public directions are candidates: the densest
+    cap around one is chosen, and the sum of its centres is released with noise. Others can use the direction in
+    training, as a negative. Each identity is covered.
+
+    Attributes:
+        embeddings: a Parquet file of the identities' embeddings, as sfumato embed writes: columns user and embedding.
+        candidates: another such file, of public people.
+        groups: k-means groups of the public people, whose directions are the candidates; 0 takes each person.
+        dimensions: compare in so many principal directions of the public people, which needs less noise; none compares
+            in all dimensions.
+        column: the column of embeddings, in both files.
+        out: folder of the run; it must be new or empty. Its model.safetensors holds the directions.
+        resume: go on with the run in --out, with the same words otherwise.
+        dry_run: say what a run would state and how large a group it needs, and release nothing.
+    """
+
+    embeddings: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="EMBEDDINGS")]
+    candidates: Path
+    groups: int = 16
+    dimensions: int | None = None
+    column: str = "embedding"
+    out: Path | None = None
+    resume: bool = False
+    dry_run: bool = False
+
+
+def dplc(options: ClusterOptions) -> Answer:
+    """Release the directions."""
+    if options.out is None and not options.dry_run:
+        raise InputError("dplc needs a folder for its run: give --out FOLDER, or --dry-run")
+    private, known = (open_embeddings(path, options.column) for path in (options.embeddings, options.candidates))
+    made = ((options.embeddings, private.provenance), (options.candidates, known.provenance))
+    if warning := refuse_another(*made, remedy="embed both with one model"):
+        notify(warning)
+    centres, public = _centres(private), _centres(known)
+    candidates = public_directions(public, options.groups) if options.groups else public
+    projection = None if options.dimensions is None else principal_directions(public, options.dimensions)
+    wide = options.dimensions or centres.shape[1]
+    if options.dry_run:
+        return _dry_run(options, len(centres), wide)
+    with bar("comparing") as progress:
+        result = options.release(
+            centres, candidates, projection=projection, out=options.out, resume=options.resume, progress=progress
+        )
+    assert result.folder is not None
+    rows = [
+        [str(number), f"{each.count:,.0f}", f"{each.cosine:.3f}", "used" if each.usable else "too few identities"]
+        for number, each in enumerate(result.clusters, start=1)
+    ]
+    above: list[str | Table] = [Table(["group", "identities, noisy", "expected cosine", ""], rows)]
+    if not len(result.directions):
+        above.append(
+            f"\nno group reached {options.threshold:,} identities, so there is no direction to use; the cost is spent. "
+            "In the next run take a larger --radius, fewer --dimensions, or a lower --threshold"
+        )
+    usable = [each.usable for each in result.clusters]
+    return outcome(result.folder, result.statement, already=False, above=above, clusters=len(usable), used=sum(usable))
+
+
+def _centres(table: EmbeddingTable) -> np.ndarray:
+    """The class centres of a table, float32 [users, d], in the order in which users come first."""
+    numbers: dict[str, int] = {}
+    vectors, owners = [], []
+    for about, block in table.blocks(_ROWS):
+        vectors.append(block)
+        owners += [numbers.setdefault(str(user), len(numbers)) for user in about["user"].to_pylist()]
+    return centres_of(np.concatenate(vectors), np.array(owners, np.int64))
+
+
+def _dry_run(options: ClusterOptions, identities: int, dimensions: int) -> Answer:
+    """The plan, its statement, and whether it can release anything."""
+    noise = options.noise_multiplier(identities)
+    needed = max(options.threshold, math.ceil(size_for(_GOOD, math.cos(options.radius), dimensions, noise)))
+    share = cap_share(dimensions, options.radius)
+    lines = [
+        f"noise on a sum: std {noise:.3g} in each of {dimensions} dimensions",
+        f"a group needs about {needed:,} of {identities:,} identities for a direction with cosine {_GOOD} "
+        f"({needed / identities:.0%}), at the largest spread that the radius allows",
+        f"a cap of radius {options.radius:g} is {share:.2g} of the sphere in {dimensions} dimensions: that share of "
+        "identities would be in it without any groups",
+    ]
+    if needed > identities:
+        lines.append("no group can be so large: raise --epsilon, or take fewer --dimensions")
+    statement = options.statement(identities)
+    return dry_run(
+        options, statement, "no embeddings were compared", above=[*lines, ""], needed=needed, cap_share=share
+    )
