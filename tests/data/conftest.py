@@ -1,5 +1,7 @@
-"""Folders of real pictures, written for each test."""
+"""Folders of real pictures, tables of them and tars, written for each test."""
 
+import io
+import tarfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -63,3 +65,52 @@ def class_folder(tmp_path: Path, picture: Callable, save: Callable) -> Path:
             for n in range(2 + k):
                 save(root / user / kind / f"{n}.jpg", picture(ord(user[0]) * 97 + ord(kind[0]) * 7 + n, 20, 16, 3))
     return root
+
+
+@pytest.fixture
+def write_tar(tmp_path: Path) -> Callable[..., Path]:
+    """Writes (name, content) into a tar of the folder."""
+
+    def write(members: list[tuple[str, bytes]], name: str = "a.tar", format: int = tarfile.PAX_FORMAT) -> Path:
+        with tarfile.open(tmp_path / name, "w", format=format) as tar:
+            for member, content in members:
+                info = tarfile.TarInfo(member)
+                info.size = len(content)
+                tar.addfile(info, io.BytesIO(content))
+        return tmp_path / name
+
+    return write
+
+
+@pytest.fixture
+def encoded() -> Callable[..., bytes]:
+    """A picture [H, W, C] as the bytes of a PNG."""
+
+    def make(pixels: np.ndarray) -> bytes:
+        content = io.BytesIO()
+        Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels).save(content, "PNG")
+        return content.getvalue()
+
+    return make
+
+
+@pytest.fixture
+def album(picture: Callable, encoded: Callable) -> dict[str, list]:
+    """Nine colour pictures of 8×8 of four people, whose rows are not adjacent, with their pixels."""
+    pixels = [picture(seed, 8, 8, 3) for seed in range(9)]
+    return {
+        "image": [{"bytes": encoded(one), "path": f"{i}.png"} for i, one in enumerate(pixels)],
+        "person": ["cy", "al", "bo", "al", "dee", "cy", "al", "bo", "cy"],
+        "mood": ["glad", "sad", "sad", "glad", "glad", "sad", "sad", "glad", "glad"],
+        "pixels": pixels,
+    }
+
+
+@pytest.fixture
+def listed(flat_folder: Path) -> dict[str, list[str]]:
+    """The pictures of `flat_folder` as columns: the path from the folder, and the person, in sorted order."""
+    files = sorted(file for file in flat_folder.glob("*/*.png"))
+    return {
+        "file": [str(file.relative_to(flat_folder)) for file in files],
+        "person": [file.parent.name for file in files],
+    }

@@ -1,8 +1,7 @@
 """Every reader × every safeguard: refused or counted by one rule, in the same words; a reader without them fails here.
 
 A reader is written down once (`safeguard_readers`), with what it reads three users from; a safeguard that cannot apply
-to it has a reason.
-"""
+to it has a reason."""
 
 import os
 import re
@@ -11,14 +10,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
 
 from safeguard_files import csv_file, from_table, linked_folder, parquet, pictures, shards
 from safeguard_readers import NAMES, NO_READER, READERS, REFUSED, WORDS
 from sfumato import data
 from sfumato._check import InputError
+from sfumato.data import ehr_from_events, ehr_from_tables, from_arrays, open_examples, open_users
 from sfumato.data.readers import USERS
+from sfumato.data.safeguards import odd_values
+from sfumato.labels.files import open_label_file
+from sfumato.labels.table import LabelSettings, TableWork
+from slow import by_profile
+
+# Every reader × every safeguard: refused or counted by one rule, in the same words; a reader without them fails here.
 
 
 def test_every_public_reader_is_tried_or_has_a_reason():
@@ -123,3 +133,77 @@ def test_a_key_twice_far_down_in_a_file_has_no_wrong_row(tmp_path: Path):
     (tmp_path / "t.jsonl").write_text(rows + '{"who": "bo", "x": 2.5, "\\u0077ho": "cy"}\n')
     with pytest.raises(InputError, match=r"t.jsonl cannot be read as JSON lines: 'who' is there twice in an object$"):
         from_table(tmp_path / "t.jsonl")
+
+
+# Answers that are written in several ways are counted, whichever reader has met them.
+
+SAID = "values differ from another one only in case, blanks or Unicode form"
+ANSWERS = {False: ["yes", "no", "no", "yes"] * 3, True: ["yes", "No", "no", "YES "] * 3}
+
+
+def _frame(odd: bool) -> pd.DataFrame:
+    rows = range(12)
+    answers = ANSWERS[odd]
+    return pd.DataFrame({"who": [f"p{row // 3}" for row in rows], "day": [row % 3 for row in rows], "smokes": answers})
+
+
+def _parquet(odd: bool, folder: Path) -> Path:
+    _frame(odd).to_parquet(folder / "t.parquet")
+    return folder / "t.parquet"
+
+
+def _pictures(odd: bool, folder: Path) -> list[str]:
+    for row, answer in enumerate(ANSWERS[odd]):
+        (folder / "album" / f"p{row}" / answer).mkdir(parents=True)
+        Image.fromarray(np.full((4, 4), row, np.uint8)).save(folder / "album" / f"p{row}" / answer / "1.png")
+    return open_users(folder / "album").summary()
+
+
+def _events(odd: bool, folder: Path) -> list[str]:
+    frame = _frame(odd).rename(columns={"smokes": "value"}).assign(code="smokes")
+    return list(ehr_from_events(frame, id="who", time="day").notes)
+
+
+SCHEMA = {"who": "drop", "day": {"kind": "numeric", "low": 0, "high": 9}, "smokes": "label"}
+SPELLED: dict[str, Callable[[bool, Path], list[str]]] = {
+    "ehr_from_tables": lambda odd, folder: list(ehr_from_tables(_frame(odd), id="who", time="day").notes),
+    "ehr_from_events": _events,
+    "from_table": lambda odd, at: open_users(_frame(odd), user="who", input="day", label="smokes").summary(),
+    "examples_from_table": lambda odd, at: open_examples(_frame(odd), input="day", label="smokes").summary(),
+    "table": lambda odd, folder: open_examples(_parquet(odd, folder), schema=SCHEMA).summary(),
+    "from_arrays": lambda odd, folder: from_arrays(np.zeros((12, 2)), ANSWERS[odd], list("abcd") * 3).summary(),
+    "pictures": _pictures,
+}
+
+
+@pytest.mark.parametrize("reader", SPELLED)
+def test_answers_in_several_spellings_are_counted_in_one_line(reader: str, tmp_path: Path):
+    (tmp_path / "odd").mkdir()
+    assert [SAID in line for line in SPELLED[reader](True, tmp_path / "odd")].count(True) == 1
+    assert not any(SAID in line for line in SPELLED[reader](False, tmp_path))
+
+
+def test_labels_that_are_to_be_randomised_must_be_declared_or_written_in_one_way(tmp_path: Path):
+    for odd in (False, True):
+        (path := tmp_path / "t.csv").write_text(_frame(odd).to_csv(index=False))
+        declared = LabelSettings(label="smokes", classes=("No", "YES", "no", "yes"), epsilon=1.0)
+        assert TableWork.of(open_label_file(path), declared).rows == 12
+        if not odd:
+            assert TableWork.of(open_label_file(path), LabelSettings(label="smokes", epsilon=1.0)).class_count == 2
+            continue
+        with pytest.raises(InputError, match=f"{SAID}.*or declare the classes: --classes"):
+            TableWork.of(open_label_file(path), LabelSettings(label="smokes", epsilon=1.0))
+
+
+def test_users_that_are_classes_are_counted_as_users():
+    people = open_users(pd.DataFrame({"who": ["Ann", "ann"], "day": [1.0, 2.0]}), user="who", input="day")
+    assert sum("differ" in line for line in people.summary()) == 1
+
+
+@settings(max_examples=by_profile(30), deadline=None)
+@given(st.lists(st.text(min_size=1), unique_by=lambda each: each.casefold(), min_size=1))
+def test_a_value_that_is_written_once_is_not_counted_and_one_in_two_cases_is(values: list[str]):
+    plain = [f"a{number}" for number, _ in enumerate(values)]
+    assert odd_values("x", plain) == []
+    assert SAID in odd_values("x", [*plain, plain[-1].upper()])[0]
+    assert SAID in odd_values("x", [*plain, f" {plain[0]}"])[0]
