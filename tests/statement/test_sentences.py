@@ -98,7 +98,12 @@ def test_an_author_s_own_words_have_no_id_and_a_sentence_of_the_catalogue_keeps_
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"assumptions": [{"id": "no_such", "values": {}, "text": "x"}]}, "no sentence 'no_such'"),
+        ({"assumptions": [{"id": "no_such", "values": {}, "text": "x"}]}, "no sentence 'no_such'; read the file with"),
+        ({"assumptions": [{"id": ["logged"], "values": {}, "text": "x"}]}, r"no sentence \['logged'\]"),
+        ({"assumptions": [{"id": "one_run", "values": {"units": "users"}, "text": "x"}]}, "takes no value 'units'"),
+        ({"assumptions": [{"id": "one_run", "values": [], "text": "x"}]}, "a sentence must be"),
+        ({"assumptions": [{"id": "one_run", "text": "x"}]}, "a sentence must be"),
+        ({"noise_source": {"id": "no_such", "values": {}, "text": "x"}}, "no sentence 'no_such'"),
         ({"assumptions": [{"id": "logged", "values": {}, "text": "x"}]}, "needs a value for service"),
         ({"assumptions": ["text alone"]}, "a sentence must be"),
         ({"$schema": "urn:other"}, "schema must be"),
@@ -106,10 +111,13 @@ def test_an_author_s_own_words_have_no_id_and_a_sentence_of_the_catalogue_keeps_
         ({"version": 1}, "neither"),
     ],
 )
-def test_a_file_of_another_form_is_refused_in_one_line(change: dict, words: str):
-    with pytest.raises(InputError, match=words) as refusal:
-        Statement.from_json({**STATEMENT.to_json(), **change})
-    assert "\n" not in str(refusal.value)
+def test_a_file_of_another_form_is_refused_in_one_line(change: dict, words: str, tmp_path: Path):
+    value = {**STATEMENT.to_json(), **change}
+    (tmp_path / "statement.json").write_text(json.dumps(value))
+    for read in (lambda: Statement.from_json(value), lambda: Statement.load(tmp_path / "statement.json")):
+        with pytest.raises(InputError, match=words) as refusal:
+            read()
+        assert "\n" not in str(refusal.value)
 
 
 def test_a_file_of_the_first_version_keeps_its_sentences_and_its_digest():

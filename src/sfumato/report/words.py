@@ -81,9 +81,9 @@ def promise(run: RunRecord) -> list[str]:
     hidden = _WHICH if statement.unit == "label" else _TOOK_PART[statement.adjacency].format(unit=unit)
     would = "would hide" if run.seeded else "hides"
     promised = (
-        f"The released model {would} {hidden}. A test of this that is wrong in one case with probability p is right in "
-        f"the other one with probability at most {odds_factor(statement.epsilon)} p + {up(statement.delta, 3)}: e to "
-        "the power of ε, times p, plus δ. It holds for every test, whatever else its author knows."
+        f"The released model {would} {hidden}. Take any test of this. If it is wrong in one case with probability p, "
+        f"it is right in the other one with probability at most {odds_factor(statement.epsilon)} p + "
+        f"{up(statement.delta, 3)}: e to the power of ε, times p, plus δ. This holds whatever else its author knows."
     )
     return [promised, explained]
 
@@ -98,7 +98,7 @@ def meaning(run: RunRecord) -> list[tuple[str, str]]:
     right = percent((1 + cost.advantage()) / 2)
     rows = [
         (
-            f"Somebody thinks it even odds {guessed}. How often can they be right, with the model?",
+            f"An attacker gives even odds {guessed}. How often can they be right, with the model?",
             f"at most {right} of the time; without it, 50 %",
         )
     ]

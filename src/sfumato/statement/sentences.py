@@ -836,6 +836,8 @@ class RenderedSentence(str):
             return cls(value["text"])
         if set(value) != {"id", "values", "text"} or not isinstance(value["values"], Mapping):
             raise InputError(f"a sentence must be {{id, values, text}}, or text alone, got {value!r:.80}")
+        if not isinstance(value["id"], str) or value["id"] not in SENTENCES:
+            raise InputError(f"there is no sentence {value['id']!r:.80}; read the file with the version that wrote it")
         said = render(Assumption(value["id"], value["values"]))
         return cls(value["text"], said.id, said.values)
 
