@@ -25,9 +25,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benchmarks" / "com
 from comparison_accountants import BucketsAccountant, PrvAccountant
 
 from sfumato import accounting as acc
-from sfumato.cli import account as account_figure
-from sfumato.cli.account import LOOKS, Look
 from sfumato.cli.console import number, table
+from sfumato.report import cost_curve
+from sfumato.report.cost_curve import LOOKS, Look
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -91,7 +91,7 @@ def curve(numbers: list[int], repeats: int) -> list[dict[str, Any]]:
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     """Two panels: epsilon, and seconds."""
     points = [
-        account_figure.Point(
+        cost_curve.Point(
             row["steps"], {m: (row[m].get("lower", 0.0), row[m]["upper"]) for m in METHODS if "upper" in row[m]}
         )
         for row in rows
@@ -99,14 +99,14 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
     def fill(figure: Any) -> None:
         left, right = figure.subplots(1, 2)
-        account_figure.lines(left, points, METHODS)
+        cost_curve.lines(left, points, METHODS)
         left.set_title("ε, the smaller the better", loc="left", fontsize=10)
         left.legend(frameon=False)
         answered = {m: [(row["steps"], row[m]["seconds"]) for row in rows if "upper" in row[m]] for m in METHODS}
         times(right, answered)
         right.set_title("seconds for a first answer, one core", loc="left", fontsize=10)
 
-    account_figure.save(path, (9.6, 4.2), fill)
+    cost_curve.save(path, (9.6, 4.2), fill)
 
 
 def times(axes: "Axes", seconds: dict[str, list[tuple[int, float]]]) -> None:
@@ -116,7 +116,7 @@ def times(axes: "Axes", seconds: dict[str, list[tuple[int, float]]]) -> None:
         axes.plot(
             *zip(*measured, strict=True), color=look.colour, linestyle=look.dashes, linewidth=1.7, label=look.name
         )
-    account_figure.plain(axes)
+    cost_curve.plain(axes)
     axes.set_ylabel("seconds")
 
 

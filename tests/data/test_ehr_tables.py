@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from ehr_records import TEXTS, assert_same, schemas
 from sfumato._check import InputError
 from sfumato._types import RecordUnit
-from sfumato.cli.ehr import read_folder, write_folder
 from sfumato.data import EHRDataset, ehr_from_events, ehr_from_tables, open_users
 from sfumato.data.columns import canonical, is_missing
+from sfumato.data.ehr.folders import read_folder, write_folder
 from sfumato.data.ehr.schema import Column, Schema, categorical, numeric
 from sfumato.data.ehr.values import refuse_unlearnable
 from sfumato.synthesis import EHRSafe

@@ -18,9 +18,8 @@ import functools
 import inspect
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
@@ -28,7 +27,7 @@ import tyro
 
 from sfumato import runs
 from sfumato._check import InputError, between, guess, non_negative, whole
-from sfumato._files import read_json, whole_folder, write_json
+from sfumato._files import read_json, write_json
 from sfumato.algorithms import ALGORITHMS, SYNTHETIC
 from sfumato.cli.commands import COMMANDS
 from sfumato.cli.console import STOPPED, Answer, Table, bar, notify, staged_bar
@@ -88,130 +87,6 @@ def _range(name: str, value: str) -> tuple[float, float]:
     return ends
 
 
-# Health records in a folder: tables of visits and patients or of events, with their schema, or a data set of MEDS.
-
-
-SCHEMA = "schema.yaml"
-_KINDS = (".parquet", ".csv")
-Layout = Literal["parquet", "csv", "meds", "events"]
-"""How records lie in a folder that is written: tables of Parquet or CSV, MEDS, or a table of events of Parquet."""
-
-
-def read_folder(folder: Path, schema: Schema | Path | None = None) -> EHRDataset:
-    """The records in a folder.
-
-    Args:
-        folder: with data/**/*.parquet as MEDS has them; or with visits.parquet or .csv, static.parquet or .csv if there
-            are static columns, and schema.yaml; or with events.parquet or .csv and schema.yaml.
-        schema: the columns, or a file that declares them; None takes the one in the folder. MEDS needs none.
-
-    Raises:
-        InputError: the folder is not there or holds none of them, there is no schema, or a row is wrong; it names the
-            row.
-    """
-    from sfumato.data.ehr.events import ehr_from_events
-    from sfumato.data.ehr.meds import read_meds
-    from sfumato.data.ehr.tables import ehr_from_tables
-
-    kind = kind_of(folder)
-    if kind == "meds":
-        return read_meds(folder, schema=schema)
-    found = schema_in(folder) if schema is None else schema
-    if found is None:
-        raise InputError(f"{folder} has no {SCHEMA}; give a schema, as Schema.save writes it")
-    if kind == "events":
-        return ehr_from_events(table_in(folder, "events"), schema=found)
-    return ehr_from_tables(table_in(folder, "visits"), table_in(folder, "static"), schema=found)
-
-
-def kind_of(folder: Path) -> Literal["tables", "events", "meds"]:
-    """How records lie in a folder.
-
-    Raises:
-        InputError: it is not there, or holds no records.
-    """
-    if not folder.is_dir():
-        raise InputError(f"there is no folder {folder}; give one with visits.parquet and schema.yaml, or of MEDS")
-    if table_in(folder, "visits") is not None:
-        return "tables"
-    if table_in(folder, "events") is not None:
-        return "events"
-    if (folder / "data").is_dir():
-        return "meds"
-    raise InputError(f"{folder} has neither visits.parquet nor visits.csv, nor data/ as MEDS has it; add one")
-
-
-def schema_in(folder: Path) -> Path | None:
-    """The file of the schema next to the tables, if it is there."""
-    path = folder / SCHEMA
-    return path if path.is_file() else None
-
-
-def table_in(folder: Path, name: str) -> Path | None:
-    """The table of this name, if it is there.
-
-    Raises:
-        InputError: it is there twice.
-    """
-    found = [folder / f"{name}{kind}" for kind in _KINDS if (folder / f"{name}{kind}").exists()]
-    if len(found) > 1:
-        raise InputError(f"{folder} has {' and '.join(path.name for path in found)}; keep one of them")
-    return found[0] if found else None
-
-
-def refuse_taken(folder: Path) -> None:
-    """Refuse a place where a new folder cannot be.
-
-    Raises:
-        InputError: something is there, or the folder above is not.
-    """
-    if folder.exists() or folder.is_symlink():
-        raise InputError(f"{folder} is there already; name a new folder, or delete it first")
-    if not folder.absolute().parent.is_dir():
-        raise InputError(f"there is no folder {folder.parent}; make it, or name another")
-
-
-def write_folder(
-    records: EHRDataset | Iterable[EHRDataset],
-    folder: Path,
-    layout: Layout,
-    *,
-    synthetic: bool,
-    private: bool = False,
-) -> None:
-    """Write records into a new folder that `read_folder` reads; it appears when it is whole.
-
-    Args:
-        records: a data set, or several of one schema and with ids of their own; memory does not grow with their number.
-        folder: a new one.
-        layout: how they lie in it.
-        synthetic: whether the records were made by a model; MEDS says so of every event.
-        private: for its owner's eyes only; MEDS has no such folders.
-
-    Raises:
-        InputError: the folder is there, there are no records, or MEDS cannot hold a time or a number.
-    """
-    from sfumato.data.ehr.dataset import EHRDataset
-    from sfumato.data.ehr.meds import write_meds
-    from sfumato.data.ehr.write import write_ehr_events, write_ehr_tables
-
-    refuse_taken(folder)
-    if layout == "meds":
-        write_meds(records, folder, synthetic=synthetic)
-        return
-    parts = iter([records] if isinstance(records, EHRDataset) else records)
-    first = next(parts, None)  # before anything is written: a condition that no patient meets leaves nothing
-    if first is None:
-        raise InputError("there are no records to write; give at least one data set")
-    every: Any = chain([first], parts)
-    with whole_folder(folder, private=private) as partial:
-        if layout == "events":
-            write_ehr_events(every, partial / "events.parquet")
-        else:
-            write_ehr_tables(every, partial / f"visits.{layout}", partial / f"static.{layout}")
-        first.schema.save(partial / SCHEMA)
-
-
 # Options that choose which health records are read, and which patients are held out.
 
 
@@ -221,22 +96,8 @@ PATHS = (*_SOURCES, "static", "outcomes", "schema")
 
 
 _HELD_OUT = ("holdout_share", "holdout_seed", "holdout_to", "write_schema")
-_COLUMNS = ("schema", "id", "time", "time_unit", "outcome", "unit", "subject", "categorical", "drop")
-_EVENTS = ("codes", "most", "duplicates", "without_visits")
-_FITS = {
-    "a folder of tables": (*_COLUMNS, "unsorted"),
-    "a table of visits": (*_COLUMNS, "unsorted", "static"),
-    "a folder of events": ("schema",),
-    "a folder of MEDS": ("schema", "time_unit", "outcome", "categorical", "drop", *_EVENTS, "split"),
-    "--events": (*_COLUMNS, *_EVENTS, "code", "value", "static"),
-    "--physionet2012": ("outcomes", "duplicates"),
-    "--mimic-iv": ("schema", "items", "most", "hours", "duplicates"),
-}
-"""The options that each kind of source takes."""
-
-
 _ARGUMENT = re.compile(
-    r"(?<![\w-])(id|time|time_unit|outcome|unit|subject|categorical|drop|code|value|codes|items|duplicates|unsorted|"
+    r"(?<![\w-])(schema|id|time|time_unit|outcome|unit|subject|categorical|drop|code|value|codes|items|duplicates|unsorted|"
     r"without_visits|split)="
     r"(?:(['\"])(.*?)\2)?"
 )
@@ -345,27 +206,21 @@ class PatientOptions:
             raise InputError(at_the_command(str(error))) from None
 
     def _read(self) -> EHRDataset:
-        from sfumato.data import mimic_iv, physionet2012
-        from sfumato.data.ehr.events import ehr_from_events
-        from sfumato.data.ehr.meds import read_meds
-        from sfumato.data.ehr.tables import ehr_from_tables
+        from sfumato.data.ehr.folders import READERS, kind_of
 
-        if self.events is not None:
-            return ehr_from_events(self.events, **self._fitting("--events"))
-        if self.physionet2012 is not None:
-            given = self._fitting("--physionet2012")
-            return physionet2012(self.physionet2012, given.pop("outcomes"), **given)
-        if self.mimic_iv is not None:
-            return mimic_iv(self.mimic_iv, **self._fitting("--mimic-iv", most="items"))
-        assert self.data is not None
-        if not self.data.is_dir():
-            return ehr_from_tables(self.data, **self._fitting("a table of visits"))
-        readers: dict[str, Callable[[Path], EHRDataset]] = {
-            "tables": self._tables,
-            "events": lambda folder: read_folder(folder, **self._fitting("a folder of events")),
-            "meds": lambda folder: read_meds(folder, **self._fitting("a folder of MEDS")),
-        }
-        return readers[kind_of(self.data)](self.data)
+        source = next(name for name in _SOURCES if getattr(self, name) is not None)
+        path: Path = getattr(self, source)
+        kind = kind_of(path) if source == "data" else source
+        reader = READERS[kind]
+        given = {field.name: getattr(self, field.name) for field in fields(self)}
+        given = {name: value for name, value in given.items() if value not in (None, ())}
+        given = {name: value for name, value in given.items() if name not in (*_SOURCES, *_HELD_OUT)}
+        for name in (name for name in given if name not in reader.options):
+            fits = " and ".join(_named(each) for each, other in READERS.items() if name in other.options)
+            raise InputError(f"{_flag(name)} is for {fits}, not for {_named(kind)}; leave it out")
+        if "most" in given:
+            given[reader.most] = given.pop("most")
+        return reader.read(path, **given)
 
     def parts(self) -> tuple[EHRDataset, EHRDataset | None]:
         """Who is learned from, and who is held out; None where none are.
@@ -377,33 +232,6 @@ class PatientOptions:
         if not self.holdout_share:
             return records, None
         return records.split(self.holdout_share, seed=self.holdout_seed)
-
-    def _tables(self, folder: Path) -> EHRDataset:
-        from sfumato.data.ehr.tables import ehr_from_tables
-
-        given = self._fitting("a folder of tables")
-        if "schema" not in given and not given.keys() & {"id", "time"}:
-            given["schema"] = schema_in(folder)
-            if given["schema"] is None:
-                raise InputError(f"{folder} has no schema.yaml; give --schema, or --id and --time to infer one")
-        return ehr_from_tables(table_in(folder, "visits"), table_in(folder, "static"), **given)
-
-    def _fitting(self, source: str, *, most: str = "codes") -> dict[str, Any]:
-        """What was given, for a reader; `most` is what that calls its choice by number.
-
-        Raises:
-            InputError: an option is for another kind of source.
-        """
-        given = {field.name: getattr(self, field.name) for field in fields(self)}
-        given = {name: value for name, value in given.items() if value not in (None, ())}
-        given = {name: value for name, value in given.items() if name not in (*_SOURCES, *_HELD_OUT)}
-        for name in given:
-            if name not in _FITS[source]:
-                fits = [kind for kind, names in _FITS.items() if name in names]
-                raise InputError(f"{_flag(name)} is for {' and '.join(fits)}, not for {source}; leave it out")
-        if "most" in given:
-            given[most] = given.pop("most")
-        return given
 
 
 def at_the_command(message: str) -> str:
@@ -419,6 +247,11 @@ def at_the_command(message: str) -> str:
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
+
+
+def _named(kind: str) -> str:
+    """A source that --data names, or the option of another one."""
+    return _flag(kind) if kind in _SOURCES else kind
 
 
 # Options of plans that learn from health records.
@@ -550,6 +383,7 @@ def train_options(name: str, argv: Sequence[str]) -> Any:
 
 def train(options: Any) -> Answer:
     """Learn from the records."""
+    from sfumato.data.ehr.folders import refuse_taken, write_folder
     from sfumato.data.ehr.values import refuse_unlearnable
     from sfumato.synthesis.history import restate
 
@@ -719,7 +553,7 @@ class SampleOptions(CommonOptions):
     model: Path
     count: int
     to: Path
-    format: Layout = "parquet"
+    format: Literal["parquet", "csv", "meds", "events"] = "parquet"
     conditions: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME=VALUE [NAME=VALUE ...]")] = ()
     seed: int | None = None
     threads: int | None = None
@@ -733,6 +567,8 @@ def read_sample(argv: Sequence[str]) -> SampleOptions:
 
 def ehr_sample(options: SampleOptions) -> Answer:
     """Write the folder."""
+    from sfumato.data.ehr.folders import refuse_taken, write_folder  # late: --help needs no pyarrow
+
     whole(count=options.count)
     if options.seed is not None:
         whole(at_least=0, seed=options.seed)
@@ -840,6 +676,7 @@ def ehr_evaluate(options: EvaluateOptions) -> Answer:
     whole(at_least=0, seed=options.seed)
     out = _page(options)
     from sfumato.audit.ehr import evaluate  # late: --help needs neither scikit-learn nor torch
+    from sfumato.data.ehr.folders import read_folder
     from sfumato.report.ehr_page import summary_rows, write_ehr_page
     from sfumato.report.page import refuse_folder
 
@@ -894,7 +731,7 @@ def _page(options: EvaluateOptions) -> Path:
 
 def _real_ones(options: EvaluateOptions) -> tuple[Any, Any]:
     """Who was learned from, and who was held out."""
-    # late: --help needs no pyarrow
+    from sfumato.data.ehr.folders import read_folder  # late: --help needs no pyarrow
 
     if options.model is not None and options.real is None:
         return records_of_run(options.model)

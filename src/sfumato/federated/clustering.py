@@ -463,7 +463,9 @@ def _prepared(
         if rows.ndim != 2 or rows.dtype.kind != "f" or not len(rows):
             raise InputError(f"{name} must be floats [{name}, dimensions], at least one, got {rows.dtype} {rows.shape}")
     if raw.shape[1] != public.shape[1]:
-        raise InputError(f"centres have {raw.shape[1]} dimensions and candidates {public.shape[1]}; embed both with one model")
+        raise InputError(
+            f"centres have {raw.shape[1]} dimensions and candidates {public.shape[1]}; embed both with one model"
+        )
     rows, directions = _unit(raw, "centres"), _unit(public, "candidates")
     known = {row.tobytes() for row in directions}
     if any(row.tobytes() in known for row in rows):

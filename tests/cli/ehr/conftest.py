@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from made_up_patients import records
-from sfumato.cli.ehr import write_folder
 from sfumato.cli.main import main
+from sfumato.data.ehr.folders import write_folder
 
 SMALL = (
     "--epochs", 2, "--gan-steps", 20, "--category-steps", 10, "--hidden", 12, "--latent", 8, "--gan-hidden", 16,

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from made_up_patients import copied, records
-from sfumato.cli.ehr import read_folder
 from sfumato.cli.main import main
+from sfumato.data.ehr.folders import read_folder
 from sfumato.data.ehr.write import write_ehr_tables
 
 

@@ -16,7 +16,7 @@ import pytest
 from ehr_records import assert_same
 from sfumato import data
 from sfumato.algorithms import SYNTHETIC
-from sfumato.cli.ehr import read_folder, write_folder
+from sfumato.data.ehr.folders import read_folder, write_folder
 from sfumato.synthesis import EHRSafe, Synthesizer
 from slow import slow_but
 

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from ehr_records import assert_same
-from sfumato.cli.ehr import read_folder
 from sfumato.cli.main import main
 from sfumato.data import EHRDataset
+from sfumato.data.ehr.folders import read_folder
 from sfumato.synthesis import Synthesizer
 from sfumato.synthesis.history import SAMPLES, digest_of_folder
 

@@ -12,7 +12,7 @@ import pytest
 
 from sfumato._check import InputError
 from sfumato.cli import embeddings as module
-from sfumato.cli.embeddings import EmbeddingTable, open_embeddings, provenance_of_run, refuse_another
+from sfumato.federated.embedding_files import EmbeddingTable, open_embeddings, provenance_of_run, refuse_another
 from sfumato.metrics.neighbours import directions
 from sfumato.runs import RunFolder
 
