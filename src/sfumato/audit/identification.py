@@ -45,7 +45,7 @@ def identification_rate(
         in [0, 1]; a group of s identities gives at most top / s.
 
     Raises:
-        InputError: shapes do not match, or there is nobody behind any vector.
+        InputError: shapes do not match, or no identity is behind any vector.
     """
     _check.whole(top=top)
     vectors, pictures = directions(released, lambda row: f"released vector {row}"), directions(gallery, _picture)
