@@ -139,6 +139,9 @@ READERS = {
     "image_folder, classes": folders("a folder of pictures", data.open_users, "kind/1.png"),
     "omniglot_folder": folders("Omniglot's folder", data.open_users, "character01/1_01.png", but=OMNIGLOT),
     "pack": folders("a folder of pictures", lambda path: data.open_users(path, store=path.with_name("store"))),
+    "pack, encoded": folders(
+        "a folder of pictures", lambda path: data.open_users(path, store=path.with_name("store"), keep="encoded")
+    ),
     "open_store": folders(
         "a packed store",
         lambda path: data.open_users(path, store=path.with_name("s")) and data.open_users(path.with_name("s")),

@@ -23,11 +23,10 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato._files import read_json
 from sfumato.data.files import refuse_bomb
-from sfumato.data.mapped import Strings
 from sfumato.data.records import Reader, some
 from sfumato.data.safeguards import name_notes, refuse_same_files, refuse_shared, refuse_twice
 from sfumato.data.store.build import write_users
-from sfumato.data.users import UserDataset
+from sfumato.data.users import UserDataset, from_arrays
 
 CLASSES = string.digits + string.ascii_uppercase + string.ascii_lowercase
 _SIDE = 28
@@ -177,23 +176,12 @@ def _collect(
 
 
 def _in_memory(writers: Writers, names: str, file: Path) -> UserDataset:
-    users, images, labels = [], [np.zeros((0, _SIDE, _SIDE, 1), np.uint8)], [np.zeros(0, np.int64)]
-    for name, own, numbers in writers:
-        if len(own):
-            users.append(name)
-            images.append(own)
-            labels.append(numbers)
-    if not users:
+    parts = [(name, own, numbers) for name, own, numbers in writers if len(own)]
+    if not parts:
         raise InputError(f"{file.parent} has no users: the files hold no writer with examples")
-    return UserDataset(
-        inputs=np.concatenate(images),
-        labels=np.concatenate(labels),
-        offsets=np.cumsum([len(part) for part in labels]).astype(np.int64),
-        names=Strings.from_list(users),
-        num_classes=len(names),
-        label_names=list(names),
-        notes=tuple(name_notes(users)),
-    )
+    users, images, labels = zip(*parts, strict=True)
+    owners = np.repeat(np.array(users), [len(own) for own in images])
+    return from_arrays(np.concatenate(images), np.concatenate(labels), owners, label_names=list(names))
 
 
 def _bytes(pixels: np.ndarray, writer: str, invert: bool) -> np.ndarray:

@@ -26,8 +26,6 @@ from sfumato._check import InputError
 from sfumato._files import sibling
 from sfumato.data.store.seal import partial_folder, read_facts
 
-_SOURCE = "source.txt"
-
 
 def folder() -> Path:
     """Where the copies are."""
