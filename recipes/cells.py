@@ -3,7 +3,7 @@
     run.py [--quick] [--seeds N] [--jobs N] [--out DIR] [--only TEXT] [--data PATH]
 
 Every (method, seed) is one process with its share of the cores and one run folder (--quick: all in one process); a run
-that was stopped goes on, a finished one is not repeated. results.json is written beside run.py; --quick, or data from
+that was stopped goes on, a finished one is not repeated. results.json is written next to run.py; --quick, or data from
 elsewhere, writes it to the output folder only.
 """
 

@@ -1,6 +1,6 @@
 """Settings chosen on identities that are neither trained on nor in the test: one run a candidate, all of them kept.
 
-A recipe's choose.py names its candidates and calls `main`. choice.json, beside it, says of each what it was and what
+A recipe's choose.py names its candidates and calls `main`. choice.json, next to it, says of each what it was and what
 recall it gave, so that a README's "chosen in so many runs" can be counted. A run that is in the file is not repeated.
 """
 
@@ -61,10 +61,10 @@ def main(choice: Choice) -> None:
             continue
         rows.append(run(choice, name, options.seed, train, validation))
         write_json(file, rows)
-        print(told(rows[-1]), flush=True)
+        print(reported(rows[-1]), flush=True)
     print(f"\nall {len(rows)}, best first:")
     for row in sorted(rows, key=lambda row: -(row["trained"] or 0)):
-        print(told(row))
+        print(reported(row))
 
 
 def run(choice: Choice, name: str, seed: int, train: UserDataset, validation: UserDataset) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def negatives_for(plan: FederatedPlan, negatives: Callable[[], UserDataset] | No
     return negatives() if negatives is not None and getattr(plan.client, "negatives", 0) else None
 
 
-def told(row: dict[str, Any]) -> str:
+def reported(row: dict[str, Any]) -> str:
     """One candidate in a line."""
     after = "diverged" if row["trained"] is None else f"{row['trained']:.4f}"
     return f"{row['candidate']}, seed {row['seed']}: recall {row['untrained']:.4f} → {after}"

@@ -24,7 +24,7 @@ DELTA = 1e-5
 
 
 class Shown(Protocol):
-    """What the table tells of a method beside its results."""
+    """What the table has of a method in addition to its results."""
 
     @property
     def dataset(self) -> str:

@@ -3,7 +3,7 @@
     run.py [--quick] [--seeds N] [--only METHOD …] [--threads N] [--out DIR]
 
 Every (method, seed) is a cell: it learns in a run folder of its own, which goes on where it was stopped, generates as
-many patients as it learned from, and is measured by `sfumato.audit.ehr.evaluate` beside held-out patients. What was
+many patients as it learned from, and is measured by `sfumato.audit.ehr.evaluate` next to held-out patients. What was
 measured is kept as JSON, and a cell that has it is not run again. results.json has the rows of all cells there are.
 --quick takes a few steps of each method on a few patients, into the output folder only.
 """
@@ -130,7 +130,7 @@ def cell(
 
 
 def measured(found: Evaluation) -> dict[str, Any]:
-    """The figures of an evaluation that the tables show, each beside its ideal."""
+    """The figures of an evaluation that the tables show, each next to its ideal."""
     fidelity: dict[str, dict[str, float | None]] = {}
     mine, ideal = found.fidelity.synthetic, found.fidelity.ideal
     for place_of, limit in enumerate((0.03, 0.05)):
@@ -176,7 +176,7 @@ def rows(recipe: Recipe, kept: Path) -> list[dict[str, Any]]:
         if found:
             by_method[name] = found
     first = {each["seed"]: each for found in reversed(by_method.values()) for each in found}
-    told = []
+    reported = []
     for part, metric in METRICS.items():
         sides = {REAL if part == "utility" else HELD_OUT: (list(first.values()), "ideal")}
         sides |= {name: (found, "found") for name, found in by_method.items()}
@@ -184,14 +184,14 @@ def rows(recipe: Recipe, kept: Path) -> list[dict[str, Any]]:
             for measure in found[0][part] if found else ():
                 values = [each[part][measure][side] for each in found]
                 if None not in values:
-                    told.append(_row(recipe, name, metric, measure, values))
+                    reported.append(_row(recipe, name, metric, measure, values))
     for name, found in by_method.items():
         for measure in found[0]["attacks"]:
             excesses = [each["attacks"][measure]["excess"] for each in found]
             row = _row(recipe, name, EXCESS, measure, [each["value"] for each in excesses])
             ends = {end: round(float(np.mean([each[end] for each in excesses])), 4) for end in ("low", "high")}
-            told.append({**row, **ends})
-    return told
+            reported.append({**row, **ends})
+    return reported
 
 
 def _row(recipe: Recipe, method: str, metric: str, measure: str, values: list[float]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What the embedding recipes share: a plan for each method, and recall on identities that nobody trained on.
+"""What the embedding recipes share: a plan for each method, and recall on identities that no one trained on.
 
 A recipe's run.py gives the data, the model and a plan for each method, and calls `main`; `cells` has the options.
 """
@@ -94,7 +94,7 @@ def cell(recipe: Recipe, method: str, seed: int, folder: Path, quick: bool, data
 
 
 def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
-    """Mean and standard deviation over seeds of recall on identities that nobody trained on.
+    """Mean and standard deviation over seeds of recall on identities that no one trained on.
 
     Rows whose runs are not all here, as with --only, stay as results.json has them.
     """

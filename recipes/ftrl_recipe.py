@@ -2,7 +2,7 @@
 
 Every row has the same clients, rounds and model. What differs is the noise, the sampling that it is accounted with, and
 the server's rate, which follows from the noise by one rule. A recipe's run.py gives data, model and plan and calls
-`main`; `cells` has the options. Beside results.json it draws accuracy.svg: accuracy against ε, and the noise that
+`main`; `cells` has the options. Next to results.json it draws accuracy.svg: accuracy against ε, and the noise that
 public numbers predict.
 """
 
@@ -28,7 +28,7 @@ from sfumato.training import Result, RunOptions
 from sfumato.training.plan import prefix_error
 
 PREDICTED = (0.5, 1.0, 2.0, 4.0, 8.0, 20.0)
-"""Budgets at which the noise is predicted; nobody trains for that."""
+"""Budgets at which the noise is predicted; no one trains for that."""
 WITHOUT = "not private"
 CONSTANT = "always the most frequent"
 _MEASURED = "measured.json"
@@ -54,7 +54,7 @@ class Method:
     Attributes:
         noise: title in the recipe's `noises`; None for a run without noise.
         epsilon: budget of one user; None likewise.
-        drop_out: share of each cohort that is missing, at random; None for nobody.
+        drop_out: share of each cohort that is missing, at random; None for no one.
     """
 
     noise: str | None = None
@@ -86,7 +86,7 @@ class Recipe:
         rate_times_error: the server's rate is this divided by the predicted error, so one number is chosen for all
             kinds of noise.
         highest_rate: of the server, whatever the noise; that of the run without noise.
-        more: rows beside every noise at every budget.
+        more: rows next to every noise at every budget.
         measure: of what was trained and the test users, with an "accuracy"; None where the plan's own task has one.
         constant: whether the first row is the share of the most frequent label.
         check: looks at the run folders of (method, seed) and the number of seeds before the table is written.
@@ -171,7 +171,7 @@ def cell(recipe: Recipe, name: str, seed: int, folder: Path, quick: bool, _: Pat
 
 
 def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
-    """Mean and standard deviation over seeds of the accuracy on users that nobody trained on; draws the figure."""
+    """Mean and standard deviation over seeds of the accuracy on users that no one trained on; draws the figure."""
     train, test = recipe.data(quick)
     rows = [_constant(recipe, test, seeds)] if recipe.constant else []
     if recipe.check is not None:
@@ -180,9 +180,9 @@ def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: 
         folders = [place(name, seed) for seed in range(seeds)]
         statement, plan = (json.loads((folders[0] / file).read_text()) for file in ("statement.json", "plan.json"))
         measured = [read_json(folder / _MEASURED) for folder in folders]
-        told = {}
+        reported = {}
         if "perplexity" in measured[0]:
-            told["perplexity"] = cells.mean_and_std([row["perplexity"] for row in measured])["mean"]
+            reported["perplexity"] = cells.mean_and_std([row["perplexity"] for row in measured])["mean"]
         private = method.noise is not None
         error = predicted_error(recipe.planned(method, statement["population"], quick), statement["population"])
         rows.append(
@@ -191,7 +191,7 @@ def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: 
                 "dataset": recipe.dataset,
                 "metric": "accuracy",
                 **cells.mean_and_std([row["accuracy"] for row in measured]),
-                **told,
+                **reported,
                 "seeds": seeds,
                 "epsilon": statement["epsilon"] if private else None,
                 "delta": statement["delta"] if private else None,
@@ -248,10 +248,10 @@ def draw(recipe: Recipe, rows: list[dict[str, Any]], predicted: Mapping[str, lis
     def fill(figure: Any) -> None:
         left, right = figure.subplots(1, 2)
         for index, (title, noise) in enumerate(recipe.noises.items()):
-            told = [by_name[Method(noise=title, epsilon=epsilon).title] for epsilon in recipe.epsilons]
+            reported = [by_name[Method(noise=title, epsilon=epsilon).title] for epsilon in recipe.epsilons]
             dashes = "-" if noise.fields.get("cohort") == "min_separation" else "--"
             style: Any = {"color": COLOURS[index], "linestyle": dashes, "marker": "o", "markersize": 3}
-            means, spreads = ([row[key] for row in told] for key in ("mean", "std"))
+            means, spreads = ([row[key] for row in reported] for key in ("mean", "std"))
             left.errorbar(recipe.epsilons, means, spreads, label=title, capsize=2, **style)
             right.plot(PREDICTED, predicted[title], **style)
         for title, look in ((WITHOUT, ":"), (CONSTANT, "-.")) if recipe.constant else ((WITHOUT, ":"),):

@@ -79,14 +79,14 @@ class Recipe:
         budgets: epsilons of one label.
         parts: gives what methods see, by the name of inputs, whether it is quick, and whether it is for a choice: then
             rows of the training part are the test.
-        beside: rows of another kind for the end of the table.
+        additional: rows of another kind for the end of the table.
     """
 
     folder: Path
     methods: Mapping[str, Mapping[str, Method]]
     budgets: tuple[float, ...]
     parts: Callable[[str, bool, bool], Parts]
-    beside: Callable[[bool], list[dict[str, Any]]] = lambda _: []
+    additional: Callable[[bool], list[dict[str, Any]]] = lambda _: []
 
     def budgets_of(self, method: Method, quick: bool) -> tuple[float, ...]:
         """What a method is run at."""
@@ -108,19 +108,19 @@ def measured(
     if isinstance(plan, LPMST):
         plan = dataclasses.replace(plan, epsilon=epsilon, **({"epochs": 1} if quick else {}))
         result = plan.fit(model, train, features=parts.features if plan.clusters else None, test=parts.test)
-        told = {"reports_right": float((result.reports == train.targets).mean())}
+        reported = {"reports_right": float((result.reports == train.targets).mean())}
     else:
         plan = plan.replace(**({"steps": 2, "cohort": 256} if quick else {}))
         plan = plan.calibrate(epsilon=epsilon, delta=DELTA, population=len(train))
         result = plan.fit(model, train, test=parts.test)
-        told = {"noise_multiplier": plan.noise.noise_multiplier}
+        reported = {"noise_multiplier": plan.noise.noise_multiplier}
     statement = result.statement
     return {
         "accuracy": result.evaluation["trained"]["accuracy"],
         "epsilon": statement.epsilon,
         "delta": statement.delta,
         "unit": statement.unit,
-        **told,
+        **reported,
     }
 
 
@@ -168,7 +168,7 @@ def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: 
                 )
     if not quick:
         draw(rows, recipe.folder / "accuracy.svg")
-    return rows + recipe.beside(quick)
+    return rows + recipe.additional(quick)
 
 
 def chosen(recipe: Recipe, dataset: str, name: str, epsilon: float) -> dict[str, Any]:
@@ -194,14 +194,14 @@ def choose(recipe: Recipe) -> None:
                 for fields in method.trials:
                     if not any(each["settings"] == fields for each in tried):
                         parts = recipe.parts(method.inputs, False, True)
-                        told = measured(method, fields, epsilon, TRIAL_SEED, parts)
-                        tried.append({"settings": fields, "accuracy": round(told["accuracy"], 4)})
+                        reported = measured(method, fields, epsilon, TRIAL_SEED, parts)
+                        tried.append({"settings": fields, "accuracy": round(reported["accuracy"], 4)})
                         write_json(file, found)
                 print(f"{dataset}: {name}, ε {epsilon:g}: {[each['accuracy'] for each in tried]}", flush=True)
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """The share of test examples that are told wrong against epsilon, both logarithmic; a panel for each data set."""
+    """The share of wrong test examples against epsilon, both logarithmic; a panel for each data set."""
     datasets = list(dict.fromkeys(row["dataset"] for row in rows))
     names = list(dict.fromkeys(row["method"] for row in rows))
 
@@ -234,7 +234,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
             axes.set_title(dataset, loc="left", fontsize=9)
             axes.grid(visible=True, color="#dcd8cf", linewidth=0.7)
             axes.spines[["top", "right"]].set_visible(False)
-        panels[0].set_ylabel("test digits told wrong")
+        panels[0].set_ylabel("test digits classified wrong")
         figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=3, frameon=False, fontsize=8)
 
     save(path, (max(7.2, 3.4 * len(datasets)), 5.0), fill)

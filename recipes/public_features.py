@@ -1,4 +1,4 @@
-"""Features of pictures that are public: computed once by a fixed module, reduced by what inputs tell, kept in .cache.
+"""Features of pictures that are public: computed once by a fixed module, reduced by what inputs show, kept in .cache.
 
 Where only labels are secret, everything that is computed from the pictures of all rows is public: means, principal
 axes, clusters. Where a picture is secret, too, its features must depend on it alone: `kept` computes such features,
@@ -59,7 +59,7 @@ def _digest(array: np.ndarray) -> str:
 
 
 def cached(name: str, compute: Callable[[], np.ndarray]) -> np.ndarray:
-    """What is kept under a name that tells everything it is computed from, or computed now."""
+    """What is kept under a name that holds everything it is computed from, or computed now."""
     file = CACHE / f"{name}.npy"
     if not file.exists():
         file.parent.mkdir(parents=True, exist_ok=True)

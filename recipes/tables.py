@@ -54,8 +54,8 @@ def _one_table(rows: list[dict]) -> str:
         "| --- " * (2 + len(shown)) + "|",
     ]
     for row in rows:
-        told = [row["method"], _figure(row), *(number(row.get(key)) for _, key in shown)]
-        lines.append("| " + " | ".join(told) + " |")
+        reported = [row["method"], _figure(row), *(number(row.get(key)) for _, key in shown)]
+        lines.append("| " + " | ".join(reported) + " |")
     return "\n".join(lines) + f"\n\n{rows[0]['dataset']}; {_over(rows)}{_deltas(rows)}."
 
 
@@ -71,8 +71,8 @@ def _grid(rows: list[dict]) -> str:
     lines.append("| --- " * (1 + len(columns)) + "|")
     for method in dict.fromkeys(row["method"] for row in rows):
         found = {row[key]: row for row in rows if row["method"] == method}
-        told = [_figure(found[column]) if column in found else "–" for column in columns]
-        lines.append("| " + " | ".join([method, *told]) + " |")
+        reported = [_figure(found[column]) if column in found else "–" for column in columns]
+        lines.append("| " + " | ".join([method, *reported]) + " |")
         papers = [found.get(column, {}).get("paper") for column in columns]
         if any(paper is not None for paper in papers):
             lines.append("| " + " | ".join([f"{method}, paper", *map(number, papers)]) + " |")

@@ -1,6 +1,6 @@
 """What the recipes of voting share: AE-DPFL and DP-FedAvg for the same agents, their costs, and a figure.
 
-A row is a plan and its agents; all rows of a recipe share the server's pool and test. Beside results.json it draws
+A row is a plan and its agents; all rows of a recipe share the server's pool and test. Next to results.json it draws
 bytes.svg: accuracy against what an agent sends. Agents train in one thread, one after the other.
 """
 

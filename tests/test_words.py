@@ -83,8 +83,12 @@ def test_no_class_function_or_file_has_a_retired_name(package):
 
 
 def test_no_page_uses_a_retired_word():
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted((ROOT / "recipes").rglob("*.md"))]
     assert [place for path in pages for place in _places(path)] == []
+
+
+def test_no_recipe_uses_a_retired_word():
+    assert [place for path in sorted((ROOT / "recipes").rglob("*.py")) for place in _places(path)] == []
 
 
 def test_the_words_are_found():

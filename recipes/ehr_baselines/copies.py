@@ -24,12 +24,12 @@ class Copies:
     data: EHRDataset
 
     def sample(self, count: int, *, seed: int | None = None, block: int = BLOCK) -> Iterator[EHRDataset]:
-        """Patients at random, block by block; in a block nobody comes again before everybody has come.
+        """Patients at random, block by block; in a block no one comes again before all have come.
 
         Args:
             count: of patients.
             seed: the same records again; None draws from the operating system.
-            block: patients in a block, the last one apart.
+            block: patients in a block, except for the last one.
         """
 
         def made(first: int, size: int, generator: torch.Generator) -> EHRDataset:

@@ -1,4 +1,4 @@
-"""C-RNN-GAN: a generator that reads its own last step beside fresh noise, and a discriminator that reads both ways.
+"""C-RNN-GAN: a generator that reads its own last step next to fresh noise, and a discriminator that reads both ways.
 
 Both are LSTMs. The generator first learns to foretell the next step of real sequences. Then it learns by feature
 matching: the means of the discriminator's last layer over generated records are to be those over real ones. A side
@@ -114,12 +114,12 @@ class CRNNGAN(BaselinePlan):
                 fooled = taken_for(discriminator.read_out(seen), real=True).item()
                 matched = functional.mse_loss(seen.mean(0), wanted)
                 # both gradients are of the weights before this step
-                told = {"loss": matched.item(), "fooled": fooled, "discriminator_loss": judged.item()}
+                reported = {"loss": matched.item(), "fooled": fooled, "discriminator_loss": judged.item()}
                 if not fooled < self.frozen_below * judged.item():
                     makes.step(matched, index)
                 if not judged.item() < self.frozen_below * fooled:
                     judges.step(judged, index)
-                return told
+                return reported
 
             return Turns("gan", self.steps, {"generator": makes, "discriminator": judges}, turn, source)
 

@@ -135,7 +135,7 @@ class _Fitting:
         settings: of the plan.
         data: the records.
         about: public JSON for the model's file.
-        progress: is told how far it is.
+        progress: gets how far it is.
         save_every: seconds between checkpoints.
     """
 
@@ -150,8 +150,8 @@ class _Fitting:
         if run.team.size > 1:
             raise InputError("health records are learned from in one process, got several; start it without torchrun")
         run.between(self.settings.facts(len(self.data), self.data.schema.unit).adjacency)
-        told = json.dumps(self.settings.to_json(), sort_keys=True) + self.data.fingerprint()
-        fingerprint = hashlib.sha256(told.encode()).hexdigest()
+        described = json.dumps(self.settings.to_json(), sort_keys=True) + self.data.fingerprint()
+        fingerprint = hashlib.sha256(described.encode()).hexdigest()
         saved = run.saved(fingerprint) if resume else None
         run.start(fingerprint)
         if saved is not None and saved.complete:  # its key is gone: nothing is learned again
@@ -274,7 +274,7 @@ class BaselinePlan(ABC):
             out: the run's folder; None keeps all in memory.
             resume: go on with the run in `out`.
             about: JSON for plan.json and the model's file; public.
-            progress: is told the stage, how many of its steps are taken, and of how many.
+            progress: gets the stage, how many of its steps are taken, and of how many.
             save_every: seconds between checkpoints, >= 0.
 
         Raises:
@@ -283,8 +283,8 @@ class BaselinePlan(ABC):
         if not isinstance(data, EHRDataset):
             raise InputError(f"data must be health records (EHRDataset), got {type(data).__name__}")
         share_cores()
-        told = {**self.to_json(), "about": about or {}}
-        with Run.open(out, plan=told, seed=self.seed, resume=resume) as run:
+        recorded = {**self.to_json(), "about": about or {}}
+        with Run.open(out, plan=recorded, seed=self.seed, resume=resume) as run:
             fitting = _Fitting(
                 settings=self, data=data, about=about or {}, progress=progress or _silent, save_every=save_every
             )
@@ -299,7 +299,7 @@ class BaselinePlan(ABC):
         return NonPrivate()
 
     def facts(self, population: int, unit: RecordUnit) -> Facts:
-        """What the statement tells beside the ledger."""
+        """What the statement has in addition to the ledger."""
         return Facts(
             unit=unit,
             adjacency="add_remove",
@@ -311,4 +311,4 @@ class BaselinePlan(ABC):
 
 
 def _silent(what: str, done: int, of: int) -> None:
-    """Tell nobody."""
+    """Report nothing."""

@@ -1,4 +1,4 @@
-"""RC-GAN: a recurrent generator and a recurrent discriminator, both told the label at every step.
+"""RC-GAN: a recurrent generator and a recurrent discriminator, which both get the label at every step.
 
 The label is the outcome of the schema: new records get one by the shares of the real ones, and no row of a real patient
 serves as a condition. Other static columns are generated like the rest. Without an outcome this is the paper's RGAN.

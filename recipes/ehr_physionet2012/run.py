@@ -1,4 +1,4 @@
-"""4,000 stays in intensive care: EHR-Safe beside three recurrent GANs and two controls. See README.md."""
+"""4,000 stays in intensive care: EHR-Safe next to three recurrent GANs and two controls. See README.md."""
 
 import sys
 from pathlib import Path

@@ -66,8 +66,8 @@ def cell(real: EHRDataset, held_out: EHRDataset, seed: int, *, quick: bool) -> d
     for shown in summary_rows(measured):
         print(*shown, sep=" | ", flush=True)
     figures += _figures(measured)
-    told = result.statement
-    return {"epsilon": told.epsilon, "delta": told.delta, "unit": told.unit, "figures": figures}
+    reported = result.statement
+    return {"epsilon": reported.epsilon, "delta": reported.delta, "unit": reported.unit, "figures": figures}
 
 
 def rows(kept: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

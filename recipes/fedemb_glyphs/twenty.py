@@ -22,7 +22,7 @@ START, END = "<!-- twenty -->", "<!-- end of twenty -->"
 
 
 def main() -> None:
-    """Run what is missing, and tell of all."""
+    """Run what is missing, and report all."""
     parser = argparse.ArgumentParser(description="The demo many times.")
     parser.add_argument("--runs", type=int, default=20, help="how many")
     parser.add_argument(
@@ -36,8 +36,8 @@ def main() -> None:
         (FOLDER / "twenty.json").write_text(json.dumps(rows, indent=2) + "\n")
     readme = FOLDER / "README.md"
     before, rest = readme.read_text().split(START)
-    readme.write_text(f"{before}{START}\n\n{told(rows)}\n\n{END}{rest.split(END)[1]}")
-    print(told(rows))
+    readme.write_text(f"{before}{START}\n\n{reported(rows)}\n\n{END}{rest.split(END)[1]}")
+    print(reported(rows))
 
 
 def run(folder: Path, number: int) -> dict[str, Any]:
@@ -73,7 +73,7 @@ def line(row: dict[str, Any]) -> str:
     return f"run {row['run']}: recall {row['untrained']:.4f} → {row['trained']:.4f}, {row['times']:.2f} times"
 
 
-def told(rows: list[dict[str, Any]]) -> str:
+def reported(rows: list[dict[str, Any]]) -> str:
     """All runs as a table."""
     lines = ["| run | untrained | trained | times |", "| --- | --- | --- | --- |"]
     lines += [f"| {row['run']} | {row['untrained']:.4f} | {row['trained']:.4f} | {row['times']:.2f} |" for row in rows]

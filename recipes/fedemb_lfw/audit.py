@@ -4,7 +4,7 @@
 
 The run is that of trained.py in which the last layer is trained, m = 1, seed 0; it is made if it is not there. Noise:
 the run's first round again with the same seed and no noise; what the two models differ by, divided by the server's rate
-and times the divisor, is the noise of the sum. Nobody: the same plan and seed where everybody's chance of taking part
+and times the divisor, is the noise of the sum. Empty: the same plan and seed where everybody's chance of taking part
 is one in a million: models after one, two and three rounds differ by noise alone. Writes audit.json; see trained.md.
 """
 
@@ -36,12 +36,12 @@ from sfumato.training import RunOptions
 NAME = "DP-FedEmb, m = 1, ε = 8: the last layer"
 TRAINED = "residual.turn.weight"
 """All that the run trains; zero at the start."""
-NOBODY = 10**9
+EMPTY = 10**9
 """A public number of people at which a cohort of a thousand is empty."""
 
 
 def main() -> None:
-    """Make the run if it is missing, read it back, tell."""
+    """Make the run if it is missing, read it back, report."""
     parser = argparse.ArgumentParser(description="An ε = 8 run, read back.")
     parser.add_argument("--quick", action="store_true", help="a few pictures and rounds")
     parser.add_argument("--out", type=Path, default=Path("runs") / "fedemb_lfw-trained", help="folder of the runs")
@@ -88,21 +88,23 @@ def _noise(plan: FedEmb, train: UserDataset, friends: UserDataset, run: Path, pa
 
         first = dataclasses.replace(plan, rounds=1)
         drawn = layer("plain", first.replace(noise=0)) - layer("noisy", first)
-        nobody = dataclasses.replace(plan, population=NOBODY)
-        after = [layer(f"nobody-{rounds}", dataclasses.replace(nobody, rounds=rounds)) for rounds in (1, 2, 3)]
+        empty = dataclasses.replace(plan, population=EMPTY)
+        after = [layer(f"empty-{rounds}", dataclasses.replace(empty, rounds=rounds)) for rounds in (1, 2, 3)]
     momentum, steps = plan.server.momentum, np.diff([np.zeros_like(after[0]), *after], axis=0)
     rounds = [steps[0], *(now - momentum * before for before, now in itertools.pairwise(steps))]
-    alike = np.corrcoef(rounds)
+    correlations = np.corrcoef(rounds)
     return {
         "numbers": drawn.size,
-        **_told("noise of the first round", drawn * divisor / rate / stated),
-        **_told("noise of three rounds without people", np.concatenate(rounds) * divisor / rate / stated),
-        "largest correlation between rounds": round(float(np.abs(alike[~np.eye(len(alike), dtype=bool)]).max()), 4),
+        **_reported("noise of the first round", drawn * divisor / rate / stated),
+        **_reported("noise of three rounds without people", np.concatenate(rounds) * divisor / rate / stated),
+        "largest correlation between rounds": round(
+            float(np.abs(correlations[~np.eye(len(correlations), dtype=bool)]).max()), 4
+        ),
         "its std if they are independent": round(drawn.size**-0.5, 4),
     }
 
 
-def _told(name: str, noise: np.ndarray) -> dict[str, Any]:
+def _reported(name: str, noise: np.ndarray) -> dict[str, Any]:
     """How far draws are from the stated normal law, in which they have standard deviation 1."""
     return {
         f"{name}: std / stated std": round(float(noise.std()), 4),
@@ -111,7 +113,7 @@ def _told(name: str, noise: np.ndarray) -> dict[str, Any]:
 
 
 def _cohorts(plan: FedEmb, people: int, run: Path) -> dict[str, Any]:
-    """How many took part in all rounds, beside what the accounted sampling says."""
+    """How many took part in all rounds, next to what the accounted sampling says."""
     history = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     came = sum(row["not_private"]["units"] for row in history if "not_private" in row)
     chances, rate = plan.rounds * people, plan.private_sum(people).event(1).sampling_rate

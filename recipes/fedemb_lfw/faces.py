@@ -32,7 +32,7 @@ _AT_ONCE = 64
 
 @dataclass(frozen=True)
 class Faces:
-    """The parts; nobody is in two of them.
+    """The parts; no one is in two of them.
 
     Attributes:
         train: people to train on.
@@ -140,8 +140,8 @@ def _features(weights: Path, file: Path, read: Callable[[Path], np.ndarray]) -> 
                 found.append(function(data.to_tensor(pictures[start : start + _AT_ONCE])).numpy().astype(np.float16))
         return np.concatenate(found)
 
-    told = [hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in (weights, file)]
-    return np.asarray(public_features.cached(f"squeezenet-{file.stem}-{told[0]}-{told[1]}", compute), np.float32)
+    digests = [hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in (weights, file)]
+    return np.asarray(public_features.cached(f"squeezenet-{file.stem}-{digests[0]}-{digests[1]}", compute), np.float32)
 
 
 def _sorted(file: Path, columns: list[str]) -> pa.Table:

@@ -1,8 +1,8 @@
-"""Recall against ε, the ROC of all rows, and a page of faces that look alike to each model, for who would rather look.
+"""Recall against ε, the ROC of all rows, and a page of faces that look similar to each model.
 
     python recipes/fedemb_lfw/page.py [--runs DIR] [--data FOLDER] [--out FILE]
 
-Writes beside this file recall.svg, of results.json, and roc.svg, of the runs with seed 0 that run.py has left; and the
+Writes next to this file recall.svg, of results.json, and roc.svg, of the runs with seed 0 that run.py has left; and the
 page (faces.html in the folder of runs). The page holds copies of test pictures and stays out of the repository.
 """
 
@@ -29,12 +29,12 @@ from sfumato.report.plots import save
 FOLDER = Path(__file__).resolve().parent
 LOWEST = 1e-5
 SHOWN = ("centralized", "FedEmb", "DP-FedEmb, m = 1, ε = 8", "DP-FedEmb, m = 16")
-"""Methods on the page, beside the public backbone."""
+"""Methods on the page, next to the public backbone."""
 PAGE = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
-<title>Faces that look alike to each model</title>
+<title>Faces that look similar to each model</title>
 <style>
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1d2329;
   background: #fcfbf8; }
@@ -45,8 +45,8 @@ img { width: 70px; height: 70px; border: 3px solid transparent; display: block; 
 .same img { border-color: #2f7048; } .asked { margin-right: 1rem; }
 .asked img { border-color: #1d2329; }
 </style>
-<h1>Faces that look alike to each model</h1>
-<p>Six people of the test, evenly spaced over it and not chosen by the result; nobody trained on them. Beside each one
+<h1>Faces that look similar to each model</h1>
+<p>Six people of the test, evenly spaced over it and not chosen by the result; no one trained on them. Next to each one
 the five pictures with the most similar embeddings, nearest first. A green frame marks the same person. The number is
 recall at a false accept rate of {{ far }} over all pairs.</p>
 {% for name, recall, right, asked in shown %}
@@ -133,7 +133,7 @@ def draw(curves: dict[str, Any], path: Path) -> None:
         axes.axvline(FAR, color="#a9b4c2", linewidth=0.8, linestyle=":")
         axes.set_xscale("log")
         axes.set_xlabel("false accept rate")
-        axes.set_title("true accept rate, people nobody trained on; seed 0", loc="left", fontsize=10)
+        axes.set_title("true accept rate, people no one trained on; seed 0", loc="left", fontsize=10)
         axes.spines[["top", "right"]].set_visible(False)
         figure.legend(loc="outside right center", frameon=False, fontsize=8)
 
@@ -141,7 +141,7 @@ def draw(curves: dict[str, Any], path: Path) -> None:
 
 
 def draw_recall(rows_found: list[dict[str, Any]], path: Path) -> None:
-    """Recall against ε beside what needs none, and how far noise takes the trained layer."""
+    """Recall against ε next to what needs none, and how far noise takes the trained layer."""
     recalls = {row["method"]: row for row in rows_found if row["metric"].startswith("recall")}
     private = [recalls[at(epsilon)] for epsilon in EPSILONS]
     lines = {
@@ -162,7 +162,7 @@ def draw_recall(rows_found: list[dict[str, Any]], path: Path) -> None:
         for name, colour in lines.items():
             left.axhline(recalls[name]["mean"], color=colour, linewidth=0.8, linestyle="--", label=name)
         left.set_ylim(bottom=0)
-        left.set_title("recall at FAR = 0.001, people nobody trained on", loc="left", fontsize=10)
+        left.set_title("recall at FAR = 0.001, people no one trained on", loc="left", fontsize=10)
         for key, line, label in (
             ("noise_in_layer", "--", "noise in all of W"),
             ("noise_in_learned", "-", f"noise in the {LEARNED} directions that are learned"),

@@ -203,7 +203,7 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path
     return [
         {
             "method": row["method"],
-            "dataset": told(parts, name),
+            "dataset": reported(parts, name),
             "metric": metric,
             **cells.mean_and_std(row["figures"][name]),
             "seeds": len(row["figures"][name]),
@@ -231,7 +231,7 @@ def by_noise(method: str, place: Callable[[str, int], Path], seeds: int) -> dict
     return {"noise_in_layer": whole, "noise_in_learned": along}
 
 
-def told(parts: Faces, name: str) -> str:
+def reported(parts: Faces, name: str) -> str:
     """What a table is over."""
     if name == "pairs":
         same = int(parts.pairs.same.sum())

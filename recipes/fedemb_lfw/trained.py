@@ -173,8 +173,8 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path
     for name in [UNTRAINED, *ROWS]:
         runs = [place(name, seed) for seed in range(1 if name in LONE else seeds)]
         row = ROWS.get(name)
-        told = "before training" if row is None else row.method
-        begun = {"method": UNTRAINED if row is None else row.trained, "dataset": f"LFW, unseen people; {told}"}
+        reported = "before training" if row is None else row.method
+        begun = {"method": UNTRAINED if row is None else row.trained, "dataset": f"LFW, unseen people; {reported}"}
         before = kept.get((begun["dataset"], begun["method"]))
         if before is not None and not all((run / "faces.json").exists() for run in runs):
             found.append(before)

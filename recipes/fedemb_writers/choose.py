@@ -50,11 +50,11 @@ def candidates() -> dict[str, Plan]:
     """Shorter than the final run, with the noise of ε among the largest population."""
     both = [("DP-FedEmb", FEDEMB, {}, EMB), ("DP-FedAvg", FEDAVG, {"client.head_lr_scale": 1}, AVG)]
     return {
-        f"{name}, {told}": calibrated(
+        f"{name}, {reported}": calibrated(
             dataclasses.replace(plan, **{**START, **first, **changes}, delta=POPULATION**-1.1), EPSILON, POPULATION
         )
         for name, plan, first, trials in both
-        for told, changes in trials.items()
+        for reported, changes in trials.items()
     }
 
 

@@ -2,7 +2,7 @@
 
     python recipes/fedemb_writers/noises.py [--check]
 
-For each population and ε: the plan of the table with Poisson sampling and independent noise, and beside it without
+For each population and ε: the plan of the table with Poisson sampling and independent noise, and next to it without
 sampling, each writer as rarely as there are others, with noise of trees, bands, buffers and inverse bands. The figure
 is the one that kinds of noise are compared by: the root mean square, over rounds and seeds of noise, of what noise adds
 to a coordinate of the sum of all rounds so far, in clip norms. Writes the table between the marks in README.md; --check
@@ -27,16 +27,16 @@ def errors(population: int, epsilon: float) -> dict[str, float]:
     plan = FEDEMB.replace(noise=None, delta=population**-1.1)
     budget = {"epsilon": epsilon, "delta": population**-1.1, "population": population}
     sampled = calibrated(plan, epsilon, population).noise.multiplier
-    apart = plan.replace(cohort="min_separation").compare_noise(**budget)
+    limited = plan.replace(cohort="min_separation").compare_noise(**budget)
     found: dict[str, float] = {}
-    for row in apart:  # the least first, of those with several settings
+    for row in limited:  # the least first, of those with several settings
         if row.error is not None:
             found.setdefault(row.noise, row.error)
-    independent = found["gaussian"] / next(row.noise_multiplier for row in apart if row.noise == "gaussian")
+    independent = found["gaussian"] / next(row.noise_multiplier for row in limited if row.noise == "gaussian")
     return {"sampled": independent * sampled, **{KINDS[kind]: found[kind] for kind in KINDS}}
 
 
-def told() -> str:
+def reported() -> str:
     """The table; the least of a row is bold."""
     lines = [
         "| | Poisson, independent noise | tree | banded | buffers | inverse bands |",
@@ -54,7 +54,7 @@ def told() -> str:
 def main() -> int:
     """Write the table; return whether it would change under --check."""
     before, rest = README.read_text().split(START)
-    table = told()
+    table = reported()
     print(table)
     text = f"{before}{START}\n\n{table}\n\n{END}{rest.split(END)[1]}"
     changed = replace(README, text, "--check" in sys.argv)

@@ -135,7 +135,7 @@ def cell(title: str, seed: int, folder: Path, quick: bool, _: Path | None) -> No
 
 
 def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
-    """Mean and standard deviation over seeds of recall on letters that nobody trained on; draws the figure."""
+    """Mean and standard deviation over seeds of recall on letters that no one trained on; draws the figure."""
     untrained = [_recall(place(next(iter(METHODS)), seed), "untrained") for seed in range(seeds)]
     shared = {"dataset": f"synthetic writers, small letters of {TESTED} others", "metric": f"recall@FAR={FAR:g}"}
     rows: list[dict[str, Any]] = []
@@ -184,8 +184,8 @@ def draw(rows: list[dict[str, Any]], folder: Path) -> None:
         left, right = figure.subplots(1, 2)
         for colour, population in zip(COLOURS, POPULATIONS, strict=True):
             for name, line in (("FedEmb", "-"), ("FedAvg", "--")):
-                told = [found[Method(name, population, None).row, epsilon] for epsilon in (*budgets, None)]
-                means, spreads = ([row[key] for row in told] for key in ("mean", "std"))
+                reported = [found[Method(name, population, None).row, epsilon] for epsilon in (*budgets, None)]
+                means, spreads = ([row[key] for row in reported] for key in ("mean", "std"))
                 label = f"DP-{name}, {population:,} writers"
                 style: Any = {"color": colour, "linestyle": line, "marker": "o", "markersize": 3}
                 left.errorbar(places, means, spreads, label=label, capsize=2, **style)

@@ -6,7 +6,7 @@ shape is that of federated EMNIST: users are writers, classes are digits, capita
 
 Nothing is stored but each character's number: a picture is drawn when it is asked for, and depends on the seed, the
 writer and the place alone. So writers 0 … n − 1 are the same in every population, and a hundred thousand take some
-megabytes. The people are made up: no privacy is at stake, and an ε that is reported on them is a demonstration.
+megabytes. The people are synthetic: no privacy is at stake, and an ε that is reported on them is a demonstration.
 
 >>> hands = writers(population=3, seed=0)
 >>> hands
@@ -128,11 +128,13 @@ class Handwriting:
 
     def digest(self) -> str:
         """Of all that the pictures follow from."""
-        told = hashlib.sha256(f"writers {_FORMAT} {np.__version__} {self._source.seed64('writers', 'digest')}".encode())
+        digest = hashlib.sha256(
+            f"writers {_FORMAT} {np.__version__} {self._source.seed64('writers', 'digest')}".encode()
+        )
         for file in font_files():
-            told.update(f"{file.name}:{file.stat().st_size}".encode())
-        told.update(self._offsets.tobytes() + self.labels.tobytes())
-        return told.hexdigest()
+            digest.update(f"{file.name}:{file.stat().st_size}".encode())
+        digest.update(self._offsets.tobytes() + self.labels.tobytes())
+        return digest.hexdigest()
 
     def _drawn(self, start: int, stop: int) -> np.ndarray:
         fields = _fields()

@@ -1,4 +1,4 @@
-"""Ratings of films, from models of which a part never leaves, measured on people whom nobody trained on. See README.md.
+"""Ratings of films, from models of which a part never leaves, measured on people whom no one trained on. See README.md.
 
 Matrix factorisation without biases, 50 factors, around the middle of the stars. Everybody's vector is either a row of
 a table on the server (pooled SGD, FedAvg), one vector that all share (FedAvg), or each person's own, rebuilt from half
@@ -151,16 +151,18 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
         return
     steps = STEPS if name == RECON else (FEDRECON.client.local.steps,)
     rows = {count: serving(count).default_task() for count in steps}
-    told: dict[str, Any] = {
+    reported: dict[str, Any] = {
         str(count): task.measure(result.model, data.test, curve=True, device="cpu") for count, task in rows.items()
     }
     standard = rows[FEDRECON.client.local.steps]
     seen = standard.measure(result.model, data.train, curve=True, device="cpu")
-    write_json(folder / _MEASURED, {"unseen": told[str(FEDRECON.client.local.steps)], "seen": seen, "steps": told})
+    write_json(
+        folder / _MEASURED, {"unseen": reported[str(FEDRECON.client.local.steps)], "seen": seen, "steps": reported}
+    )
 
 
 def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
-    """Root mean squared error and accuracy on people whom nobody trained on; draws the figure."""
+    """Root mean squared error and accuracy on people whom no one trained on; draws the figure."""
     found = {name: [read_json(place(name, seed) / _MEASURED) for seed in range(seeds)] for name in METHODS}
     rows = [_row(CONSTANT, [_constant()] * seeds, None)]
     for name, method in METHODS.items():
@@ -183,24 +185,24 @@ def _after(steps: int) -> str:
 
 
 def _row(name: str, measured: list[dict[str, Any]], statement: dict[str, Any] | None) -> dict[str, Any]:
-    told = statement or {}
+    reported = statement or {}
     return {
         "method": name,
-        "dataset": "MovieLens latest-small, people nobody trained on",
+        "dataset": "MovieLens latest-small, people no one trained on",
         "metric": "RMSE",
         **cells.mean_and_std([each["rmse"] for each in measured]),
         "within_half": cells.mean_and_std([each["within_half"] for each in measured])["mean"],
         "seeds": len(measured),
-        "epsilon": told.get("epsilon"),
-        "delta": told.get("delta"),
-        "unit": told.get("unit"),
+        "epsilon": reported.get("epsilon"),
+        "delta": reported.get("delta"),
+        "unit": reported.get("unit"),
         "noise_multiplier": None,
         "paper": _PAPER.get(name),
     }
 
 
 _PAPER = {"centralized": 1.36, "FedAvg, one vector for all": 0.934, RECON: 0.907}
-"""Singhal et al. 2021, MovieLens-1M, people whom nobody trained on."""
+"""Singhal et al. 2021, MovieLens-1M, people whom no one trained on."""
 
 
 def _constant() -> dict[str, Any]:
@@ -212,7 +214,7 @@ def _constant() -> dict[str, Any]:
 
 
 def _among_more(plan: FedRecon) -> dict[str, float]:
-    """ε of one user at the same noise on the mean update, among more people with cohorts that grow alike."""
+    """ε of one user at the same noise on the mean update, among more people with cohorts that grow in proportion."""
     found = {}
     for population in POPULATIONS:
         many = extrapolate(
@@ -242,8 +244,10 @@ def draw(rows: list[dict[str, Any]], folder: Path) -> None:
 
     def fill(figure: Any) -> None:
         left, right = figure.subplots(1, 2, sharey=True)
-        told = [by_name[_after(count)] for count in STEPS]
-        left.errorbar(STEPS, [r["mean"] for r in told], [r["std"] for r in told], marker="o", markersize=3, capsize=2)
+        reported = [by_name[_after(count)] for count in STEPS]
+        left.errorbar(
+            STEPS, [r["mean"] for r in reported], [r["std"] for r in reported], marker="o", markersize=3, capsize=2
+        )
         left.set_xscale("symlog", linthresh=1)
         left.set_xticks(STEPS, [str(count) for count in STEPS])
         left.set_xlabel("steps that rebuild a person's vector")

@@ -1,8 +1,8 @@
 """The next character of Shakespeare's roles, with a vector that is each role's own. See README.md.
 
-A small LSTM that reads a vector of the role beside every character. FedYogi has one vector for all; fine-tuned, each
+A small LSTM that reads a vector of the role next to every character. FedYogi has one vector for all; fine-tuned, each
 role takes some steps on half of its sequences before it is measured on the others; Federated Reconstruction rebuilds
-the role's vector on these, and nothing else. All are measured on the same sequences of roles that nobody trained on.
+the role's vector on these, and nothing else. All are measured on the same sequences of roles that no one trained on.
 """
 
 import dataclasses
@@ -104,7 +104,7 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
 
 
 def table(place: Callable[[str, int], Path], seeds: int, _: bool) -> list[dict[str, Any]]:
-    """Accuracy on sequences of roles that nobody trained on."""
+    """Accuracy on sequences of roles that no one trained on."""
     rows = []
     for name in PLANS:
         measured = [read_json(place(name, seed) / _MEASURED) for seed in range(seeds)]

@@ -2,7 +2,7 @@
 
 DP-FedAvg of a small LSTM. At equal (ε, δ): correlated noise (DP-FTRL) and independent noise under limited
 participation, where no sampling is trusted; and independent and banded noise that Poisson sampling amplifies, where it
-is. Measured on 49 roles that nobody trained on. See README.md.
+is. Measured on 49 roles that no one trained on. See README.md.
 """
 
 import sys
@@ -19,7 +19,7 @@ from sfumato.federated import FedAvg
 from sfumato.models import lstm
 
 QUICK_TEST_ROLES = 6
-_APART = {"cohort": "min_separation"}
+_SEPARATED = {"cohort": "min_separation"}
 
 
 @cache
@@ -54,10 +54,10 @@ RECIPE = Recipe(
     ),
     quick={"rounds": 12, "client.max_examples": 2},
     noises={
-        "banded": Noise(fields={**_APART, "noise": "banded"}),
-        "BLT": Noise(fields={**_APART, "noise": "blt"}),
-        "tree": Noise(fields={**_APART, "noise": "tree"}),
-        "independent": Noise(fields=_APART),
+        "banded": Noise(fields={**_SEPARATED, "noise": "banded"}),
+        "BLT": Noise(fields={**_SEPARATED, "noise": "blt"}),
+        "tree": Noise(fields={**_SEPARATED, "noise": "tree"}),
+        "independent": Noise(fields=_SEPARATED),
         "independent, Poisson sampling": Noise(fields={"cohort": "poisson"}),
         "banded, cyclic Poisson sampling": Noise(
             fields={"cohort": "cyclic_poisson", "noise": "banded"}, parts=(2, 3, 4, 5, 6, 7, 8)

@@ -3,7 +3,7 @@
 DP-FedAvg; a user is a writer. At equal (ε, δ): correlated noise (DP-FTRL) and independent noise under limited
 participation, where no sampling is trusted; and independent and banded noise that Poisson sampling amplifies, where it
 is. The same model, clients and rounds for all. One row loses 30 % of every cohort at random; its statement has to be
-the same to the byte as that of the full cohort. Measured on writers whom nobody trained on. See README.md.
+the same to the byte as that of the full cohort. Measured on writers whom no one trained on. See README.md.
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ from sfumato.training import Result
 
 FULL = Method(noise="banded", epsilon=8.0)
 MISSING = dataclasses.replace(FULL, drop_out=0.3)
-_APART = {"cohort": "min_separation"}
+_SEPARATED = {"cohort": "min_separation"}
 
 
 @cache
@@ -83,11 +83,11 @@ RECIPE = Recipe(
     ),
     quick={"rounds": 12, "client.max_examples": 8},
     noises={
-        "banded": Noise(fields={**_APART, "noise": "banded"}),
-        "BLT": Noise(fields={**_APART, "noise": "blt"}),
-        "BISR": Noise(fields={**_APART, "noise": "bisr"}),
-        "tree": Noise(fields={**_APART, "noise": "tree"}),
-        "independent": Noise(fields=_APART),
+        "banded": Noise(fields={**_SEPARATED, "noise": "banded"}),
+        "BLT": Noise(fields={**_SEPARATED, "noise": "blt"}),
+        "BISR": Noise(fields={**_SEPARATED, "noise": "bisr"}),
+        "tree": Noise(fields={**_SEPARATED, "noise": "tree"}),
+        "independent": Noise(fields=_SEPARATED),
         "independent, Poisson sampling": Noise(fields={"cohort": "poisson"}),
         "banded, cyclic Poisson sampling": Noise(
             fields={"cohort": "cyclic_poisson", "noise": "banded"}, parts=(2, 4, 6, 8, 11)

@@ -1,4 +1,4 @@
-"""Weights from public pictures, trained once: whoever comes second waits, or loads the file."""
+"""Weights from public pictures, trained once: a process that comes second waits, or loads the file."""
 
 import fcntl
 import json

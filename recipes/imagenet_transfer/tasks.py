@@ -29,7 +29,7 @@ class Task:
         public: what the weights come from; none of it is private.
         public_name: what it is called in the statement.
         train: the private examples.
-        test: examples that nobody trained on, not for choosing settings.
+        test: examples that no one trained on, not for choosing settings.
     """
 
     public: ExampleDataset

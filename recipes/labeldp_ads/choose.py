@@ -1,6 +1,6 @@
 """The settings of run.py, for each table, method and epsilon: the lowest log loss on the validation rows, one seed.
 
-Writes chosen.json. Choosing looks at labels that nobody hid, alike for all methods; what it costs is not in epsilon.
+Writes chosen.json. Choosing looks at labels that no one hid, for all methods equally; its cost is not in epsilon.
 """
 
 import sys
@@ -31,7 +31,7 @@ TRIALS: dict[str, list[dict[str, Any]]] = {
 
 
 def best(data: str, name: str) -> dict[str, dict[str, Any]]:
-    """The settings that tell the validation rows best, by epsilon in words."""
+    """The settings that predict the validation rows best, by epsilon in words."""
     torch.set_num_threads(1)
     split, chosen = run.conversions.parts(data), {}
     for epsilon in run.epsilons(name):
@@ -40,8 +40,8 @@ def best(data: str, name: str) -> dict[str, dict[str, Any]]:
             model, _ = methods.METHODS[name](split.train, epsilon or 0.0, 0, **settings)
             found.append(measure(model, split.validation).get("log_loss", float("inf")))
         place = min(range(len(found)), key=found.__getitem__)
-        told = ", ".join(f"{each:.4f}" for each in found)
-        print(f"{data}, {name}, epsilon {epsilon}: number {place + 1} of {told}", flush=True)
+        reported = ", ".join(f"{each:.4f}" for each in found)
+        print(f"{data}, {name}, epsilon {epsilon}: number {place + 1} of {reported}", flush=True)
         chosen[str(epsilon)] = TRIALS[name][place]
     return chosen
 

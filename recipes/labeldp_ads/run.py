@@ -1,7 +1,7 @@
 """Conversions, which alone are private, against DP-SGD, which hides the whole row. See README.md.
 
 Logistic regression on two tables, by randomised response with and without a loss that knows it, LabelDP-Pro, and
-DP-SGD. Log loss and AUC on rows that nobody trained on.
+DP-SGD. Log loss and AUC on rows that no one trained on.
 """
 
 import sys
@@ -48,8 +48,10 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
             settings = chosen[data][name][str(epsilon)]
             settings = {**settings, "epochs": 1} if quick else settings
             model, statement = methods.METHODS[name](train, epsilon or 0.0, seed, **settings)
-            told = {"epsilon": statement.epsilon, "delta": statement.delta, "unit": statement.unit} if statement else {}
-            found.append({"table": data, "wanted": epsilon, **measure(model, split.test), **told})
+            reported = (
+                {"epsilon": statement.epsilon, "delta": statement.delta, "unit": statement.unit} if statement else {}
+            )
+            found.append({"table": data, "wanted": epsilon, **measure(model, split.test), **reported})
     folder.mkdir(parents=True, exist_ok=True)
     write_json(place, found)
 
@@ -72,23 +74,23 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[di
 
 
 def _floor(data: str) -> dict[str, float]:
-    """What the share of conversions tells by itself."""
+    """What the share of conversions predicts by itself."""
     split = conversions.parts(data)
     share, true = float(np.mean(split.train.targets)), float(np.mean(split.test.targets))
     return {"log_loss": -true * float(np.log(share)) - (1 - true) * float(np.log(1 - share)), "auc": 0.5}
 
 
-def _row(data: str, key: str, name: str, found: list[float], told: dict[str, Any]) -> dict[str, Any]:
+def _row(data: str, key: str, name: str, found: list[float], reported: dict[str, Any]) -> dict[str, Any]:
     return {
         "method": name,
         "dataset": f"{data}, a fifth of the rows",
         "metric": MEASURES[key],
         **cells.mean_and_std(found),
         "seeds": len(found),
-        "epsilon_wanted": told.get("wanted"),
-        "epsilon": told.get("epsilon"),
-        "delta": told.get("delta"),
-        "unit": told.get("unit"),
+        "epsilon_wanted": reported.get("wanted"),
+        "epsilon": reported.get("epsilon"),
+        "delta": reported.get("delta"),
+        "unit": reported.get("unit"),
         "paper": None,
     }
 

@@ -1,4 +1,4 @@
-"""MNIST whose labels are private: randomised response in stages and by clusters beside noisy gradients.
+"""MNIST whose labels are private: randomised response in stages and by clusters next to noisy gradients.
 
 All methods of labels see the same public features: 200 principal axes of scattering, found on the inputs of all rows.
 DP-SGD hides the picture, too, so its features come from each picture by itself; a second row has the public ones. The

@@ -1,6 +1,6 @@
-"""MNIST-M with few private labels: priors from clusters of features that tell digits apart, and of others.
+"""MNIST-M with few private labels: priors from clusters of features that distinguish digits, and of others.
 
-6,000 digits over photographs. Each set of features has randomised response and, beside it, a noisy histogram of the
+6,000 digits over photographs. Each set of features has randomised response and, next to it, a noisy histogram of the
 labels of 30 clusters before it, on the same principal axes with the same network. SqueezeNet was trained on ImageNet;
 HOG knows nothing but edges. The table ends with the purity of clusters, which is not private. See README.md.
 """
@@ -25,7 +25,7 @@ from sfumato.models.features import feature_extractor, imagenet_features
 
 BUDGETS = (0.1, 0.25, 0.5, 1.0, 2.0)
 AXES, CLUSTERS = 50, 30
-COUNTED = (10, 30, 100)  # clusters whose purity is told
+COUNTED = (10, 30, 100)  # clusters whose purity is reported
 HELD_OUT = 1000  # training rows that settings are chosen on
 FEATURES = {"SqueezeNet": "MNIST-M, SqueezeNet's features", "HOG": "MNIST-M, HOG"}
 
@@ -121,7 +121,7 @@ RECIPE = Recipe(
     methods={dataset: methods(kind) for kind, dataset in FEATURES.items()},
     budgets=BUDGETS,
     parts=parts,
-    beside=purity,
+    additional=purity,
 )
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The settings of run.py: one set for all rows, with the lowest mean error on the validation tenth, one seed.
 
 The mean is over RR on bins, Laplace and RR at epsilon 1 and 4, and the model without privacy. Prints a line a trial.
-Choosing looks at values that nobody hid; a holder of private values chooses on public ones.
+Choosing looks at values that no one hid; a holder of private values chooses on public ones.
 """
 
 import itertools
@@ -23,5 +23,5 @@ if __name__ == "__main__":
         found = [run.error(run.trained(plan, None, 0.0, split.train)[0], split.validation)]
         for name, epsilon in itertools.product(("RR on bins", "Laplace", "RR"), (1.0, 4.0)):
             found.append(run.error(run.trained(plan, run.METHODS[name], epsilon, split.train)[0], split.validation))
-        told = " ".join(f"{each:.3f}" for each in found)
-        print(f"rate {rate:g}, decay {decay:g}: mean {np.mean(found):.4f} of {told}", flush=True)
+        reported = " ".join(f"{each:.3f}" for each in found)
+        print(f"rate {rate:g}, decay {decay:g}: mean {np.mean(found):.4f} of {reported}", flush=True)

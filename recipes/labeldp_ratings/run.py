@@ -107,16 +107,16 @@ def error(network: nn.Module, data: ExampleDataset) -> float:
 
 
 def means(data: ExampleDataset, wanted: ExampleDataset) -> tuple[np.ndarray, np.ndarray]:
-    """What two tables without a model tell: the mean of all values, and the person's plus the film's less that."""
+    """What two tables without a model predict: the mean of all values, and the person's plus the film's less that."""
     (inputs,), values = data.examples(np.arange(len(data)))
     (asked,), _ = wanted.examples(np.arange(len(wanted)))
     assert values is not None
-    overall, told = float(values.mean()), np.full(len(wanted), -float(values.mean()))
+    overall, reported = float(values.mean()), np.full(len(wanted), -float(values.mean()))
     for column, size in enumerate(data.vocabulary_sizes):
         count = np.bincount(inputs[:, column], minlength=size)
         total = np.bincount(inputs[:, column], values, minlength=size)
-        told += np.where(count > 0, total / np.maximum(count, 1), overall)[asked[:, column]]
-    return np.full(len(wanted), overall), told
+        reported += np.where(count > 0, total / np.maximum(count, 1), overall)[asked[:, column]]
+    return np.full(len(wanted), overall), reported
 
 
 def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> None:
@@ -130,8 +130,8 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
     found = []
     for epsilon in (None,) if name == PLAIN else EPSILONS:
         network, statement = trained(plan, METHODS.get(name), epsilon or 0.0, data)
-        told = statement and {"epsilon": statement.epsilon, "unit": statement.unit}
-        found.append({"rmse": error(network, parts().test), "wanted": epsilon, **(told or {})})
+        reported = statement and {"epsilon": statement.epsilon, "unit": statement.unit}
+        found.append({"rmse": error(network, parts().test), "wanted": epsilon, **(reported or {})})
     folder.mkdir(parents=True, exist_ok=True)
     write_json(place, found)
 
@@ -139,8 +139,8 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
 def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
     """Root mean squared error of each row at each epsilon; draws the figure."""
     split, rows = parts(), []
-    for name, told in zip((CONSTANT, MEANS), means(split.train, split.test), strict=True):
-        rows.append(_row(name, [rmse(told, split.test)] * seeds, {}))
+    for name, reported in zip((CONSTANT, MEANS), means(split.train, split.test), strict=True):
+        rows.append(_row(name, [rmse(reported, split.test)] * seeds, {}))
     for name in (PLAIN, *METHODS):
         measured = [read_json(place(name, seed) / "measured.json") for seed in range(seeds)]
         for each in zip(*measured, strict=True):
@@ -149,17 +149,17 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[di
     return rows
 
 
-def _row(name: str, found: list[float], told: dict[str, Any]) -> dict[str, Any]:
+def _row(name: str, found: list[float], reported: dict[str, Any]) -> dict[str, Any]:
     return {
         "method": name,
         "dataset": DATASET,
         "metric": "RMSE",
         **cells.mean_and_std(found),
         "seeds": len(found),
-        "epsilon_wanted": told.get("wanted"),
-        "epsilon": told.get("epsilon"),
+        "epsilon_wanted": reported.get("wanted"),
+        "epsilon": reported.get("epsilon"),
         "delta": None,
-        "unit": told.get("unit"),
+        "unit": reported.get("unit"),
         "paper": None,
     }
 

@@ -1,7 +1,7 @@
 """DP-SGD on MNIST: LeNet-5 without norm layers, with layer norm and with public batch norm; scattering features.
 
 Public batch norm takes its statistics from letters, or, as in the paper, from 128 digits that are set aside: those are
-declared public, nobody trains on them, and they have no guarantee.
+declared public, no one trains on them, and they have no guarantee.
 
 See README.md. The features of the pictures are computed once and kept in .cache. --quick takes one budget only.
 """
@@ -69,7 +69,7 @@ def mnist_but_public(_: Path | None) -> tuple[ExampleDataset, ExampleDataset]:
 
 @cache
 def public_digits() -> torch.Tensor:
-    """The 128 training digits that nobody trains on, float [128, 1, 28, 28] in [-1, 1)."""
+    """The 128 training digits that no one trains on, float [128, 1, 28, 28] in [-1, 1)."""
     return to_tensor(mnist(None)[0].examples(SET_ASIDE)[0][0])
 
 

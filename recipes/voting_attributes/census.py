@@ -1,4 +1,4 @@
-"""The census table: seven attributes of a person, told from the columns that say none of them.
+"""The census table: seven attributes of a person, predicted from columns that none of them is read from.
 
 Rows are divided by a public seed: agents get equal parts of the private rows; pool, validation and test are the
 server's. Numbers are scaled by the public pool alone.
@@ -39,7 +39,7 @@ def read() -> pd.DataFrame:
 
 
 def attributes(table: pd.DataFrame) -> pd.DataFrame:
-    """What is to be told, a column of booleans each."""
+    """What is to be predicted, a column of booleans each."""
     status = table["marital-status"]
     return pd.DataFrame(
         {
@@ -55,9 +55,9 @@ def attributes(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def features(table: pd.DataFrame) -> pd.DataFrame:
-    """What they are told from: columns that none of the attributes is read from.
+    """What they are predicted from: columns that none of the attributes is read from.
 
-    Left out are, beside those columns, education (education-num in words) and fnlwgt, a weight of the sampling.
+    Left out are, next to those columns, education (education-num in words) and fnlwgt, a weight of the sampling.
     """
     kinds = [pd.get_dummies(table[name], prefix=name) for name in ("workclass", "occupation", "race")]
     numbers = pd.DataFrame(
@@ -76,18 +76,18 @@ def world() -> World:
     """Agents, pool, validation and test."""
     table = read()
     table = table.iloc[np.random.default_rng(0).permutation(len(table))].reset_index(drop=True)
-    told, known = attributes(table), features(table)
+    reported, known = attributes(table), features(table)
     private = AGENTS * RECORDS
     pool, validation, test = np.split(np.arange(private, len(table)), [POOL, POOL + VALIDATION])
     public = known.to_numpy()[pool]
     deviation = public.std(axis=0)
     inputs = (known.to_numpy() - public.mean(axis=0)) / np.where(deviation > 0, deviation, 1.0)
-    labels = told.to_numpy()
+    labels = reported.to_numpy()
     agents = from_arrays(
         inputs[:private],
         labels[:private],
         [f"agent {place // RECORDS:02d}" for place in range(private)],
-        label_names=list(told.columns),
+        label_names=list(reported.columns),
     )
     return World(
         agents,

@@ -46,9 +46,9 @@ def main() -> None:
     ]
     for trial in TRIALS:
         found = trial.fit(SEED, part="validation")["trained"]
-        told = (trial.voter, trial.attributes, trial.epsilon, trial.queries, trial.cut)
+        reported = (trial.voter, trial.attributes, trial.epsilon, trial.queries, trial.cut)
         figures = (f"{found[name]:.3f}" for name in ("micro_f1", "macro_f1", "mean_average_precision"))
-        lines.append("| " + " | ".join([*(f"{each}" for each in told), *figures]) + " |")
+        lines.append("| " + " | ".join([*(f"{each}" for each in reported), *figures]) + " |")
         print(lines[-1], flush=True)
     (FOLDER / "trials.md").write_text("\n".join(lines) + "\n")
 

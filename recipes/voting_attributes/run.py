@@ -46,8 +46,8 @@ def method(voter: str, bound: int, epsilon: float | None) -> Method:
 
 def title(bound: int, epsilon: float | None) -> str:
     """What the table calls it."""
-    told = "no bound" if bound == max(BOUNDS) else f"τ {bound}"
-    return f"{told}, hardly any noise" if epsilon is None else f"{told}, ε {epsilon:g}"
+    reported = "no bound" if bound == max(BOUNDS) else f"τ {bound}"
+    return f"{reported}, hardly any noise" if epsilon is None else f"{reported}, ε {epsilon:g}"
 
 
 def budgets(quick: bool) -> tuple[float | None, ...]:
@@ -114,8 +114,8 @@ def _row(voter: str, title: str, found: list[dict[str, Any]], seeds: int) -> dic
         key: value for name in others for key, value in ((name, sums[name]["mean"]), (f"{name}_std", sums[name]["std"]))
     }
     unknown = dict.fromkeys(("epsilon", "delta", "unit", "noise_std", "bound", "budget", "paper"))
-    told = {"method": title, "dataset": f"census, {voter}", "metric": METRICS[first], **sums[first], **more}
-    return {**told, "seeds": seeds, **unknown}
+    reported = {"method": title, "dataset": f"census, {voter}", "metric": METRICS[first], **sums[first], **more}
+    return {**reported, "seeds": seeds, **unknown}
 
 
 def draw(rows: list[dict[str, Any]], folder: Path, quick: bool) -> None:
@@ -129,10 +129,10 @@ def draw(rows: list[dict[str, Any]], folder: Path, quick: bool) -> None:
             for axes, (voter, unit) in zip(line, ((AE, "agent"), (KNN, "record")), strict=True):
                 mine = [row for row in rows if row["dataset"].endswith(voter)]
                 for index, bound in enumerate(BOUNDS):
-                    told = [
+                    reported = [
                         row for epsilon in points for row in mine if (row["bound"], row["budget"]) == (bound, epsilon)
                     ]
-                    means, spreads = ([row[key] for row in told] for key in (measure_, f"{measure_}_std"))
+                    means, spreads = ([row[key] for row in reported] for key in (measure_, f"{measure_}_std"))
                     label = title(bound, None).split(",")[0]
                     style: Any = {"color": COLOURS[index], "marker": "o", "markersize": 3, "capsize": 2}
                     axes.errorbar(points, means, spreads, label=label, **style)

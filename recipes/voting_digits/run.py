@@ -1,6 +1,6 @@
 """Digits across domains: agents hold MNIST and MNIST-M, the server asks about scikit-learn's digits.
 
-200 agents vote on 500 of the server's pictures (AE-DPFL), with and without domain adaptation, beside federated
+200 agents vote on 500 of the server's pictures (AE-DPFL), with and without domain adaptation, next to federated
 averaging at the same (ε, δ) for an agent and without noise. Once more with the 539 real writers of MNIST as agents. All
 pictures are brought to the server's format first (`pictures`). See README.md.
 """

@@ -3,7 +3,7 @@
     ablation.py [--out DIR]
 
 50 to 800 agents hold 75 records each at most; 100 agents hold 50 to 600. No student is trained: it follows the answers.
-Writes ablation.json and ablation.svg beside it. A point that is done is not repeated.
+Writes ablation.json and ablation.svg next to it. A point that is done is not repeated.
 """
 
 import argparse

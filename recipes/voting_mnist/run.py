@@ -1,4 +1,4 @@
-"""MNIST where each agent knows 6 of the 10 classes: voting beside federated averaging at ε = 4.3 for an agent.
+"""MNIST where each agent knows 6 of the 10 classes: voting next to federated averaging at ε = 4.3 for an agent.
 
 100 agents with up to 600 digits each, of six classes drawn for each agent. The server's pool and test are of MNIST's
 test part. Pictures are averaged down to 14×14. ablation.py varies the number of agents and of records. See README.md.

@@ -33,7 +33,7 @@ def _pooled(epsilon: float, epochs: int, batch_size: int, learning_rate: float, 
 
 
 def _alone(epsilon: float, epochs: int, batch_size: int, learning_rate: float, **about) -> Method:
-    return _pooled(epsilon, epochs, batch_size, learning_rate, nobody_trusted=True, **about)
+    return _pooled(epsilon, epochs, batch_size, learning_rate, no_one_trusted=True, **about)
 
 
 # In the order in which they were tried.
@@ -81,10 +81,12 @@ def title(trial: Method) -> str:
     """The trial in words."""
     plan = trial.plan
     if isinstance(plan, KNNDPFL):
-        told = f"kNN-DPFL, {plan.neighbours} neighbours ({plan.distance}), {plan.queries} queries, {plan.opens}"
-        return f"{told}, {plan.student_method} student, {plan.student_epochs} epochs, {trial.records} records an agent"
+        reported = f"kNN-DPFL, {plan.neighbours} neighbours ({plan.distance}), {plan.queries} queries, {plan.opens}"
+        return (
+            f"{reported}, {plan.student_method} student, {plan.student_epochs} epochs, {trial.records} records an agent"
+        )
     assert isinstance(plan, DPSGD)
-    kind = "DP-FedSGD, nobody trusted" if trial.nobody_trusted else "DP-SGD, records pooled"
+    kind = "DP-FedSGD, no one trusted" if trial.no_one_trusted else "DP-SGD, records pooled"
     return f"{kind}, {plan.epochs:g} epochs, batches of {plan.cohort.size}, rate {plan.server.learning_rate:g}"
 
 

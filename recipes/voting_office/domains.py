@@ -116,10 +116,10 @@ def world(server: str, kept: Path, *, scaling: Scaling, records: int) -> World:
     inputs, labels, owners = [], [], []
     for name in OFFICE if server in OFFICE else DIGITS:
         if name != server:
-            theirs, told = domain_of(name, kept)
+            theirs, reported = domain_of(name, kept)
             order = rng.permutation(len(theirs))
             inputs.append(scaled(theirs[order], scaling, pool))
-            labels.append(told[order])
+            labels.append(reported[order])
             owners += [f"{name} {place // records}" for place in range(len(theirs))]
     names = [f"class {c}" for c in range(CLASSES)]
     return World(

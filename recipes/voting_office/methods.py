@@ -18,7 +18,7 @@ from sfumato.training import RunOptions
 from sfumato.voting import KNNDPFL
 
 NEXT_TO_NOTHING = 0.001
-"""Noise on a count, in votes, of the row that is to show what votes can tell at best."""
+"""Noise on a count, in votes, of the row that is to show what votes can show at best."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Method:
     Attributes:
         plan: its settings, without noise.
         epsilon: budget for one record; None for a row that promises nothing: noise of 0.001 votes, or no noise.
-        nobody_trusted: DP-SGD: every agent adds the noise of its own records' guarantee to its sum of clipped
+        no_one_trusted: DP-SGD: every agent adds the noise of its own records' guarantee to its sum of clipped
             gradients, before anybody sees it. The noises of N agents add up to sqrt(N) times one.
         scaling: of the features.
         records: of an agent.
@@ -36,7 +36,7 @@ class Method:
 
     plan: KNNDPFL | DPSGD
     epsilon: float | None
-    nobody_trusted: bool = False
+    no_one_trusted: bool = False
     scaling: Scaling = "standardised"
     records: int = 50
 
@@ -72,13 +72,13 @@ class Method:
             return plan.fit(here.agents, here.pool, "pixels", student=model, threads=1, **common).evaluation
         plan = dataclasses.replace(self.plan, seed=seed, **({"epochs": 2} if quick else {}))
         plan = self._with_noise(plan, here.agents.num_examples)
-        told = plan
-        if self.nobody_trusted:
+        reported = plan
+        if self.no_one_trusted:
             if out is not None:
                 out.parent.mkdir(parents=True, exist_ok=True)
-                write_json(beside(out), own_guarantee(plan, here.agents.num_examples))
-            told = plan.replace(noise=noise_of_all(plan, here.agents))
-        return told.fit(
+                write_json(guarantee_file(out), own_guarantee(plan, here.agents.num_examples))
+            reported = plan.replace(noise=noise_of_all(plan, here.agents))
+        return reported.fit(
             model, examples_from_users(here.agents), options=RunOptions(checkpoint_every=1000), **common
         ).evaluation
 
@@ -92,7 +92,7 @@ class Method:
         return plan.replace(delta=delta, noise=0.0)
 
 
-def beside(folder: Path) -> Path:
+def guarantee_file(folder: Path) -> Path:
     """Where what an agent's own noise promises is kept: the statement in the folder is of the sum of all noises."""
     return folder.with_name(f"{folder.name}-own-guarantee.json")
 

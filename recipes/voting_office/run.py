@@ -1,9 +1,9 @@
-"""Nearest records that vote across domains, beside noisy gradients: Office-Caltech10 and digits.
+"""Nearest records that vote across domains, next to noisy gradients: Office-Caltech10 and digits.
 
 The server has public pictures of one domain without labels; agents hold parts of the other domains. kNN-DPFL
 protects one record: agents vote by their nearest records in public features, and a linear student learns from the noisy
-answers. Beside it, at the same budget for one record, a linear model by noisy gradients: DP-FedSGD, where every agent
-adds the noise of its own guarantee and nobody is trusted, and DP-SGD on the records of all, where a server is. All are
+answers. Next to it, at the same budget for one record, a linear model by noisy gradients: DP-FedSGD, where every agent
+adds the noise of its own guarantee and no one is trusted, and DP-SGD on the records of all, where a server is. All are
 measured on other pictures of the server's domain, which nothing was chosen on. See README.md.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import cells
 from domains import DIGITS, OFFICE
-from methods import Method, beside
+from methods import Method, guarantee_file
 
 from sfumato._files import read_json
 from sfumato.central import DPSGD
@@ -49,10 +49,10 @@ METHODS = {
     "kNN-DPFL, hardly any noise": Method(plan=votes(4, 20), epsilon=None),
     "clipped gradients, no noise": Method(plan=gradients(60, 512, 8.0), epsilon=None),
     "kNN-DPFL, ε 1": Method(plan=votes(16, 10), epsilon=1.0),
-    "DP-FedSGD, nobody trusted, ε 1": Method(plan=gradients(10, 1024, 2.0), epsilon=1.0, nobody_trusted=True),
+    "DP-FedSGD, no one trusted, ε 1": Method(plan=gradients(10, 1024, 2.0), epsilon=1.0, no_one_trusted=True),
     "DP-SGD, records pooled, ε 1": Method(plan=gradients(20, 256, 2.0), epsilon=1.0),
     "kNN-DPFL, ε 8": Method(plan=votes(4, 20), epsilon=8.0),
-    "DP-FedSGD, nobody trusted, ε 8": Method(plan=gradients(40, 1024, 2.0), epsilon=8.0, nobody_trusted=True),
+    "DP-FedSGD, no one trusted, ε 8": Method(plan=gradients(40, 1024, 2.0), epsilon=8.0, no_one_trusted=True),
     "DP-SGD, records pooled, ε 8": Method(plan=gradients(60, 512, 8.0), epsilon=8.0),
 }
 
@@ -92,7 +92,7 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[di
 
 
 def promise(method: Method, folder: Path) -> dict[str, Any]:
-    """What the statement of a run says of one record; of an agent's own noise where nobody is trusted."""
+    """What the statement of a run says of one record; of an agent's own noise where no one is trusted."""
     statement = read_json(folder / "statement.json")
     if method.epsilon is None:
         return dict.fromkeys(("epsilon", "epsilon_papers_convention", "delta", "unit"))
@@ -103,8 +103,8 @@ def promise(method: Method, folder: Path) -> dict[str, Any]:
         "delta": statement["delta"],
         "unit": statement["unit"],
     }
-    if method.nobody_trusted:  # the statement is of the sum of all noises
-        found |= {"epsilon_of_the_sum": statement["epsilon"], **read_json(beside(folder))}
+    if method.no_one_trusted:  # the statement is of the sum of all noises
+        found |= {"epsilon_of_the_sum": statement["epsilon"], **read_json(guarantee_file(folder))}
     return found
 
 

@@ -94,8 +94,8 @@ def test_the_table_of_twenty_counts_what_doubled(script):
     rows = [
         {"run": i, "untrained": 0.02, "trained": 0.02 * times, "times": times} for i, times in enumerate((1.99, 2.0, 3))
     ]
-    assert "at least doubled in 2 of 3 runs" in twenty.told(rows)
-    assert "| 1 | 0.0200 | 0.0400 | 2.00 |" in twenty.told(rows)
+    assert "at least doubled in 2 of 3 runs" in twenty.reported(rows)
+    assert "| 1 | 0.0200 | 0.0400 | 2.00 |" in twenty.reported(rows)
 
 
 def test_the_table_of_noises_is_what_the_plans_give(script, monkeypatch, capsys):

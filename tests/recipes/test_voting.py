@@ -167,7 +167,7 @@ def test_every_row_runs_and_states_its_budget_and_unit(shared, tmp_path):
         # What the paper prints is k times the cost in zCDP.
         votes = row["method"].startswith("kNN")
         assert row["epsilon_papers_convention"] > budget if votes else row["epsilon_papers_convention"] is None
-        if "nobody trusted" in row["method"]:
+        if "no one trusted" in row["method"]:
             assert row["epsilon_of_the_sum"] < 0.5 * budget
 
 
