@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import numpy as np
 import tyro
 
+from sfumato import models
 from sfumato._check import InputError, positive, whole
 from sfumato._lazy import torch
 from sfumato.cli.console import Answer, Table
 from sfumato.cli.models import ClassifierOptions, build_classifier, check_device, reads
 from sfumato.cli.parse import CommonOptions
-from sfumato.cli.sources import ExampleDataOptions, ExampleParts, is_custom_model, read_example_parts
+from sfumato.cli.sources import ExampleDataOptions, ExampleParts, read_example_parts
 
 if TYPE_CHECKING:
     from torch import nn
@@ -227,7 +228,7 @@ def _imagined(options: CheckOptions) -> ExampleDataset:
     inputs = tuple(np.zeros((2, *each), type) for each, type in zip(shapes, types[kind], strict=True))
     for each in inputs:
         each[1] = 1
-    own = is_custom_model(options.network.model)  # without a number of classes, any number of logits will do
+    own = models.is_custom_model(options.network.model)  # without a number of classes, any number of logits will do
     columns = {"ids": 1, "table": shape[-1]}.get(kind, 0)
     return examples_from_arrays(
         inputs,

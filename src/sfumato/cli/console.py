@@ -11,7 +11,7 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,11 +73,6 @@ STOPPED = Answer(code=130)
 def leads() -> bool:
     """Whether this process is the one that prints."""
     return os.environ.get("RANK", "0") == "0"
-
-
-def watched() -> bool:
-    """Whether someone watches stderr, so that a progress bar is of use."""
-    return leads() and sys.stderr.isatty()
 
 
 def complain(message: str) -> None:
@@ -173,50 +168,32 @@ def bar(title: str) -> Iterator[Callable[[int, int], None]]:
 
 
 @contextmanager
-def one_stage_bar(start_line: str | None, what: str) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar for one of several stages, and a line when the first begins: what is refused before leaves no run.
-
-    Args:
-        start_line: the line; None for none.
-        what: the stage of the bar; the function inside takes (stage, done, total).
-    """
-    with bar(what) as step:
-        started = start_line is None
-
-        def show(stage: str, done: int, total: int) -> None:
-            nonlocal started
-            if not started and start_line is not None:
-                print_line(start_line)
-                started = True
-            if stage == what:
-                step(done, total)
-
-        yield show
-
-
-@contextmanager
-def staged_bar(start_line: str | None) -> Iterator[Callable[[str, int, int], None]]:
+def staged_bar(start_line: str | None, only: str | None = None) -> Iterator[Callable[[str, int, int], None]]:
     """A bar for each of several stages that follow one another, and a line when the first begins.
+
+    What is refused before the first stage leaves no run, so the line says of none where it is.
 
     Args:
         start_line: the line; None for none. The function inside takes (stage, done, total).
+        only: the one stage that has a bar; None for all.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
-
-    title = TextColumn("{task.description}")
-    columns = (title, MofNCompleteColumn(), BarColumn(bar_width=24), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), disable=not watched(), transient=True) as progress:
-        tasks: dict[str, TaskID] = {}
-        started = start_line is None
+    with ExitStack() as shown:
+        begun, current, step = start_line is None, "", _no_step
 
         def show(stage: str, done: int, total: int) -> None:
-            nonlocal started
-            if not started and start_line is not None:
-                print_line(start_line)
-                started = True
-            if stage not in tasks:
-                tasks[stage] = progress.add_task(stage, total=None)
-            progress.update(tasks[stage], completed=done, total=total)
+            nonlocal begun, current, step
+            if not begun:
+                print_line(start_line or "")
+                begun = True
+            if only not in (None, stage):
+                return
+            if stage != current:
+                shown.close()
+                current, step = stage, shown.enter_context(bar(stage))
+            step(done, total)
 
         yield show
+
+
+def _no_step(done: int, total: int) -> None:
+    """Before the first stage there is no bar."""

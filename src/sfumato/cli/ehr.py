@@ -34,7 +34,15 @@ from sfumato.cli.console import STOPPED, Answer, Table, bar, notify, staged_bar
 from sfumato.cli.parse import CommonOptions, as_flags, find, gathered, parse, read_flags, read_settings
 from sfumato.cli.parse import fields as options_by_name
 from sfumato.cli.results import dry_run, outcome
-from sfumato.cli.run_options import FolderOptions, about_run, free_folder, grouped, training_options, use_threads
+from sfumato.cli.run_options import (
+    FolderOptions,
+    about_run,
+    free_folder,
+    grouped,
+    start_line,
+    training_options,
+    use_threads,
+)
 
 if TYPE_CHECKING:
     from sfumato.data.ehr.dataset import EHRDataset
@@ -406,9 +414,8 @@ def train(options: Any) -> Answer:
         refuse_unlearnable(learned)
     if run.dry_run:
         return _dry_run(plan, learned, held_out)
-    how = "the run is finished: nothing is learned again" if already else f"go on after a stop with: {_resume(out)}"
-    start_line = None if run.json else f"{_summary(learned, held_out)}\nrun: {out} ({how})"
-    with staged_bar(start_line) as progress:
+    line = start_line(out, _COMMAND, ended="learned" if already else None)
+    with staged_bar(None if run.json else f"{_summary(learned, held_out)}\n{line}") as progress:
         try:
             result = plan.fit(
                 learned,

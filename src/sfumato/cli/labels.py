@@ -13,11 +13,11 @@ import tyro
 from sfumato import runs
 from sfumato._check import InputError
 from sfumato.algorithms import ALGORITHMS
-from sfumato.cli.console import STOPPED, Answer, bar, notify, one_stage_bar
+from sfumato.cli.console import STOPPED, Answer, bar, notify, staged_bar
 from sfumato.cli.models import ClassifierOptions, about_classifier, build_classifier, check_device, public_features
 from sfumato.cli.parse import CommonOptions
 from sfumato.cli.results import dry_run, measured
-from sfumato.cli.run_options import FolderOptions, about_run, free_folder, grouped, use_threads
+from sfumato.cli.run_options import FolderOptions, about_run, free_folder, grouped, start_line, use_threads
 from sfumato.cli.sources import ExampleParts, RatedDataOptions, read_example_parts
 from sfumato.labels import LabelSettings
 
@@ -205,9 +205,8 @@ def train(options: Any) -> Answer:
         statement = plan.try_out(model, parts.train, **given)
         done = "model and data were tried out; no label was drawn, and nothing was trained or written"
         return dry_run(plan, statement, done)
-    ended = "the run is finished: nothing is drawn, trained or measured again"
-    how = ended if already else f"go on after a stop with: sfumato {command} --resume {out}"
-    with one_stage_bar(None if run.json else f"run: {out} ({how})", "steps") as progress:
+    line = start_line(out, command, ended="drawn, trained or measured" if already else None)
+    with staged_bar(None if run.json else line, "steps") as progress:
         try:
             result = plan.fit(
                 model,

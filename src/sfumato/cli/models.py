@@ -22,7 +22,7 @@ from sfumato._check import InputError
 from sfumato._lazy import torch
 from sfumato._random import RandomSource
 from sfumato.cli.console import print_line
-from sfumato.cli.sources import LabelledDataOptions, custom_model, is_custom_model, read_examples
+from sfumato.cli.sources import LabelledDataOptions, read_examples
 
 if TYPE_CHECKING:
     from torch import nn
@@ -74,8 +74,8 @@ def public_features(name: str, weights: Path | None, seed: int, *, flag: str) ->
         return imagenet_features(weights)
     if weights is not None:
         raise InputError(f"{flag} is for --features {IMAGENET}, got {name}; leave it out")
-    if is_custom_model(name):
-        return custom_model(name, RandomSource.from_seed(seed))
+    if models.is_custom_model(name):
+        return models.custom_model(name, RandomSource.from_seed(seed))
     return name
 
 
@@ -311,12 +311,12 @@ def build(
     """
     if options.model_options:
         raise InputError(f"--model-options is for models of texts and of ratings; leave it out for {options.model}")
-    source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
+    source = _source(seed)
     generator = first_weights(source)
-    if is_custom_model(options.model):
+    if models.is_custom_model(options.model):
         if load:  # a run that goes on reads its plan.json
             refuse_dimensions(options)
-        model = custom_model(options.model, source)
+        model = models.custom_model(options.model, source)
     else:
         model = models.backbone(
             options.model,
@@ -352,6 +352,11 @@ def _load(
     return [*report.names("missing")]
 
 
+def _source(seed: int | None) -> RandomSource:
+    """What a model of a run is drawn from; of the operating system where no seed is given."""
+    return RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
+
+
 def first_weights(source: RandomSource) -> torch.Generator:
     """What the first weights of a run's model are drawn from."""
     return torch.Generator().manual_seed(source.seed64("initial model"))
@@ -370,6 +375,16 @@ def embedding_dim_of(options: ModelOptions) -> int:
     return _DIMENSIONS if options.embedding_dim is None else options.embedding_dim
 
 
+_SERVES = "sfumato personalise serves people with it"
+_NO_EMBEDDINGS = {
+    "outputs": ("of sfumato dpsgd, whose model gives classes or numbers", ""),
+    "item_count": ("whose model gives values or classes", _SERVES),
+    "class_count": ("whose model gives values or classes", _SERVES),
+    "vocabulary_size": ("on texts, whose model gives the next token", ""),
+}
+"""By what plan.json states of a model that gives something else: what it gives, and what to do with it."""
+
+
 def rebuild(about: Mapping[str, Any], weights: Path) -> nn.Module:
     """The trained backbone of a run.
 
@@ -382,28 +397,17 @@ def rebuild(about: Mapping[str, Any], weights: Path) -> nn.Module:
     """
     wanted = ("model", "embedding_dim", "input_shape")
     missing = [name for name in wanted if name not in about]
-    if "outputs" in about:
-        raise InputError(
-            f"{weights.parent} is a run of sfumato dpsgd, whose model gives classes or numbers and no embeddings; load "
-            f"{weights.name} in Python with sfumato.models.load_weights"
-        )
-    if "item_count" in about or "class_count" in about:
-        raise InputError(
-            f"{weights.parent} is a run whose model gives values or classes and no embeddings; sfumato personalise "
-            "serves people with it"
-        )
-    if "vocabulary_size" in about:
-        raise InputError(
-            f"{weights.parent} is a run on texts, whose model predicts the next token and gives no embeddings; load "
-            f"{weights.name} in Python with sfumato.models.load_weights"
-        )
+    for name, (what, use) in _NO_EMBEDDINGS.items():
+        if name in about:
+            use = use or f"load {weights.name} in Python with sfumato.models.load_weights"
+            raise InputError(f"{weights.parent} is a run {what} and no embeddings; {use}")
     if missing:
         raise InputError(
             f"{weights.parent}/plan.json does not name the run's {missing[0]}: it was trained from Python; load "
             f"{weights.name} there, with sfumato.models.load_weights"
         )
-    if is_custom_model(about["model"]):
-        model = custom_model(about["model"], RandomSource.from_os())
+    if models.is_custom_model(about["model"]):
+        model = models.custom_model(about["model"], RandomSource.from_os())
     else:
         model = models.backbone(
             about["model"],
@@ -461,15 +465,15 @@ def build_output_model(
         InputError: an unknown name or setting, or weights that do not fit.
     """
     refuse_adapters(options, options.model)
-    source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
-    if is_custom_model(options.model):
+    source = _source(seed)
+    if models.is_custom_model(options.model):
         if options.model_options:
             raise InputError(
                 f"--model-options is for the models of this package; {options.model} decides its settings itself"
             )
         if load:
             refuse_dimensions(options)
-        model = custom_model(options.model, source)
+        model = models.custom_model(options.model, source)
     else:
         sizes = {**public_sizes(data), "oov_buckets": oov_buckets}
         model = _named(options.model, sizes, _settings(vars(options)), first_weights(source))
@@ -495,8 +499,8 @@ def rebuild_output_model(about: Mapping[str, Any], weights: Path) -> nn.Module:
             f"{weights.parent}/plan.json does not name the run's model: it was trained from Python; use "
             "plan.personalise(model, users) there"
         )
-    if is_custom_model(about["model"]):
-        model = custom_model(about["model"], RandomSource.from_os())
+    if models.is_custom_model(about["model"]):
+        model = models.custom_model(about["model"], RandomSource.from_os())
     else:
         model = _named(about["model"], about, _settings(about), None)
     models.load_weights(model, weights)
@@ -610,10 +614,10 @@ def build_classifier(
         InputError: an unknown name or option, data that the model does not read, weights that do not fit, or a layer
             that would stay at random values.
     """
-    source = RandomSource.from_os() if seed is None else RandomSource.from_seed(seed)
+    source = _source(seed)
     model = (
         _custom(options, source)
-        if is_custom_model(options.model)
+        if models.is_custom_model(options.model)
         else _of_the_catalogue(options, data, source, reading=reading)
     )
     if options.pretrained is not None and load:
@@ -633,7 +637,7 @@ def _custom(options: ClassifierOptions, source: RandomSource) -> nn.Module:
     ):
         if value:
             raise InputError(f"{flag} is for the models of this package; {options.model} decides it itself")
-    return custom_model(options.model, source)
+    return models.custom_model(options.model, source)
 
 
 def _of_the_catalogue(
@@ -642,7 +646,7 @@ def _of_the_catalogue(
 
     from sfumato.data import to_tensor
 
-    generator = torch.Generator().manual_seed(source.seed64("initial model"))
+    generator = first_weights(source)
     chosen = named_values(options.model_options)
     if options.model in models.RECOMMENDERS:
         return _recommender(options, data, chosen, generator)

@@ -318,6 +318,18 @@ def free_folder(name: str, run: Any) -> Path:
     return free
 
 
+def start_line(out: Path, command: str, *, ended: str | None = None) -> str:
+    """Where a run is, with how it goes on after a stop or that it has ended.
+
+    Args:
+        out: its folder.
+        command: the words of its command.
+        ended: what is not done again in a run that is finished; None for one that goes on.
+    """
+    how = f"go on after a stop with: sfumato {command} --resume {out}"
+    return f"run: {out} ({how if ended is None else f'the run is finished: nothing is {ended} again'})"
+
+
 def about_run(*groups: Any, **more: Any) -> dict[str, Any]:
     """What plan.json states with the plan: enough to go on with the run.
 

@@ -1,10 +1,8 @@
-"""A user's own network by name: module:factory, where the factory is a class or a function without arguments."""
+"""Options that choose which records are read, and what a command reads by them: users, or single examples."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib
-import sys
 import warnings
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
@@ -14,64 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import numpy as np
 import tyro
 
+from sfumato import models
 from sfumato._check import InputError, positive, whole
-from sfumato._lazy import torch
-from sfumato._random import RandomSource
 from sfumato.cli.console import bar, print_line
 
 if TYPE_CHECKING:
-    from torch import nn
-
     from sfumato.data import ExampleDataset, Split, UncountedTexts, UserDataset
     from sfumato.federated import Centralized, FederatedPlan, PrivateVocabulary
-
-
-def is_custom_model(name: str) -> bool:
-    """Whether a model is named by its module, and not by a word of ours."""
-    return ":" in name
-
-
-def custom_model(name: str, source: RandomSource) -> nn.Module:
-    """Import the module and call the factory; the folder that the command runs in is searched too.
-
-    Args:
-        name: module:factory, for example networks.mine:resnet.
-        source: of the run, for the weights that the factory draws from torch's generator.
-
-    Raises:
-        InputError: there is no such module or function, it fails, or it gives no module whose weights have shapes.
-    """
-    from torch import nn
-
-    from sfumato.models import refuse_no_values
-
-    module, _, factory = name.partition(":")
-    if not module or not factory:
-        raise InputError(f"a model of your own must be module:factory, got {name!r}; for example networks:resnet")
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        found = importlib.import_module(module)
-        if not hasattr(found, factory):
-            raise InputError(f"{name}: {module} has no {factory}; name a class or a function without arguments")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(source.seed64("initial model"))
-            made = getattr(found, factory)()
-    except ModuleNotFoundError as error:
-        raise InputError(f"{name}: {error}; give module:factory, and run it where the module is") from None
-    except InputError:
-        raise
-    except (Exception, SystemExit) as error:  # whatever the user's own module raises
-        what = f"{type(error).__name__}: {error}"
-        raise InputError(f"{name} failed ({what}); it must give a model without arguments") from None
-    finally:
-        sys.path.pop(0)
-    if not isinstance(made, nn.Module):
-        raise InputError(f"{name} gave a {type(made).__name__}, not a torch module; return the model")
-    refuse_no_values(made)
-    return made
-
-
-# Options that choose which records are read, and which of them are kept out of training to test on.
 
 
 # Public lists in the folder of a run, such as its items: one name a line, by their numbers.
@@ -885,7 +832,7 @@ def refuse_uncountable(options: Any) -> None:
         raise InputError(
             f"{options.plan.name} has no guarantee that a private vocabulary could be a part of; give --vocabulary FILE"
         )
-    if is_custom_model(options.model.model):
+    if models.is_custom_model(options.model.model):
         raise InputError(
             f"--model {options.model.model} fixes the number of words, which --vocabulary private decides in "
             "the run; take lstm or transformer, or use RunOptions.initial_release"

@@ -9,6 +9,7 @@ from typing import Any
 
 from torch import nn
 
+from sfumato import models
 from sfumato._check import InputError, non_negative, whole
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
@@ -32,15 +33,14 @@ from sfumato.cli.run_options import (
     about_run,
     free_folder,
     open_logs,
+    start_line,
     use_threads,
 )
 from sfumato.cli.sources import (
     ExampleParts,
     Parts,
     counted_vocabulary,
-    custom_model,
     fitted,
-    is_custom_model,
     kind_of,
     public_lists,
     read_example_parts,
@@ -91,7 +91,7 @@ class RecordKind:
 def _build_of_users(options: Any, plan: Any, data: UserDataset, seed: int | None) -> nn.Module:
     run: TrainingRun = options.run
     if not without_head(plan.loss):
-        if run.resume is None and not is_custom_model(options.model.model):
+        if run.resume is None and not models.is_custom_model(options.model.model):
             refuse_idle_adapters(options.model, plan.trainable)
         loads = run.resume is None
         return build(options.model, data.input_shape, seed, load=loads, quiet=run.json, trainable=plan.trainable)
@@ -133,7 +133,7 @@ def _about_users(options: Any, plan: Any, data: UserDataset) -> dict[str, Any]:
         if options.data.counts_vocabulary:  # the size is known when the words are
             sizes.pop("vocabulary_size")
         return sizes
-    dimensions = None if is_custom_model(options.model.model) else embedding_dim_of(options.model)
+    dimensions = None if models.is_custom_model(options.model.model) else embedding_dim_of(options.model)
     return {"input_shape": data.input_shape, "embedding_dim": dimensions}
 
 
@@ -266,10 +266,7 @@ class StartMessage(Callback):
     """
 
     def __init__(self, out: Path, command: str, *, already: bool, quiet: bool) -> None:
-        how = f"go on after a stop with: sfumato {command} --resume {out}"
-        if already:
-            how = "the run is finished: nothing is trained or measured again"
-        self._line = None if quiet else f"run: {out} ({how})"
+        self._line = None if quiet else start_line(out, command, ended="trained or measured" if already else None)
         self.done = False
 
     def show(self) -> None:
@@ -347,8 +344,8 @@ def train(options: Any) -> Answer:
     out = free_folder(name, run)
     logs = open_logs(run.log, out, private=run.log_private, public_evaluation=run.public_evaluation)
     if run.dry_run and options.data.data is None and getattr(options.plan, "population", None):
-        if is_custom_model(options.model.model):
-            custom_model(options.model.model, RandomSource.from_os())  # without records, at least it is there
+        if models.is_custom_model(options.model.model):
+            models.custom_model(options.model.model, RandomSource.from_os())  # without records, at least it is there
         return _dry_run(resolved_plan(options, options.plan.population), None, options)
     already = run.resume is not None and RunFolder(out).has_ended()  # refuses one that was closed
     planned = _before_reading(options)

@@ -16,11 +16,11 @@ from sfumato import runs
 from sfumato._check import InputError
 from sfumato._lazy import torch
 from sfumato.algorithms import ALGORITHMS
-from sfumato.cli.console import STOPPED, Answer, Table, bar, leads, notify, one_stage_bar, print_line
+from sfumato.cli.console import STOPPED, Answer, Table, bar, leads, notify, print_line, staged_bar
 from sfumato.cli.models import ClassifierOptions, build_classifier, check_device, public_features
 from sfumato.cli.parse import CommonOptions
 from sfumato.cli.results import baseline_rows, dry_run, evaluation_of, outcome, without_curves
-from sfumato.cli.run_options import BudgetOptions, FolderOptions, about_run, free_folder, grouped
+from sfumato.cli.run_options import BudgetOptions, FolderOptions, about_run, free_folder, grouped, start_line
 from sfumato.cli.sources import ClassOptions, ReadingOptions
 
 if TYPE_CHECKING:
@@ -310,8 +310,8 @@ def train(options: Any) -> Answer:
     if run.dry_run:
         plan.try_out(parts.agents, parts.pool, how, student=student, test=parts.test, device=run.device)
         return _dry_run(plan, parts)
-    start_line = None if run.json else f"run: {out} (go on after a stop with: sfumato {command} --resume {out})"
-    with _tally(run, out) as tally, one_stage_bar(start_line, "agents") as progress:
+    line = None if run.json else start_line(out, command)
+    with _tally(run, out) as tally, staged_bar(line, "agents") as progress:
         result = plan.fit(
             parts.agents,
             parts.pool,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         recommender,
     )
     from sfumato.models.check import Change, coupled_layers, fix_model, refuse_batch_norm, refuse_no_values
+    from sfumato.models.custom import custom_model, is_custom_model
     from sfumato.models.features import (
         FEATURES,
         HOG,
@@ -121,12 +122,14 @@ __all__ = [
     "classifier",
     "coupled_layers",
     "ctr_model",
+    "custom_model",
     "embedding_width",
     "feature_extractor",
     "features_of",
     "fix_model",
     "freeze",
     "imagenet_features",
+    "is_custom_model",
     "language_model",
     "lenet",
     "lenet5",
