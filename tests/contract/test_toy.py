@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load_file
 
-from accounting.patterns import patterns
+from accounting.dense import patterns
 from contract import toy
 from contract.battery import (
     SOURCE,

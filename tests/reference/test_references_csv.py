@@ -432,7 +432,7 @@ def attackers(event: acc.Event, mu: float) -> None:
     """The published mu is an estimate that covers deltas down to 4e-12 (docs/explanation/attackers.md).
 
     The published rate, by riskcal, is 0.14 % below the truth: dp-accounting's own curve for a removed unit converges to
-    0.029139, and certified lower bounds on delta say the same (tests/accounting/loss/test_profile.py).
+    0.029139, and certified lower bounds on delta say the same (tests/accounting/test_loss.py).
     """
     promise = guarantee(event)
     assert promise.advantage() == pytest.approx(0.1610184, abs=5e-8, rel=1e-4)

@@ -1,7 +1,21 @@
-"""Events of bounded loss and discrete noise: what each costs, against the definition and other ways to compute it."""
+"""Events: equal, written and read back, known by name, and what those of bounded loss and of groups cost."""
 
+import ast
+import copy
+import importlib
+import itertools
 import json
 import math
+import pickle
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from decimal import Decimal, localcontext
+from functools import reduce
+from operator import add
+from pathlib import Path
+from types import ModuleType
 
 import mpmath as mp
 import numpy as np
@@ -9,10 +23,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import expit
+from scipy.stats import norm
 
 from sfumato.accounting import (
     ZCDP,
     ApproximateDP,
+    ClipCount,
+    Composition,
     DiscreteGaussian,
     DiscreteLaplace,
     Event,
@@ -20,16 +37,305 @@ from sfumato.accounting import (
     Gaussian,
     InputError,
     Laplace,
+    MatrixMechanism,
+    NoisyVote,
     NonPrivate,
+    Participation,
+    Poisson,
     PureDP,
     RandomizedResponse,
+    Repeated,
+    TreeAggregation,
     Unknown,
+    WithoutReplacement,
+    compose,
     event_from_json,
     guarantee,
+    joint,
 )
+from sfumato.accounting.events import event as event_module
 from sfumato.accounting.events import terms
 from sfumato.accounting.pld import PldAccountant
 from slow import by_profile
+
+multipliers = st.floats(0.1, 100)
+singles = st.one_of(
+    st.builds(Gaussian, multipliers),
+    st.builds(lambda z, q: Gaussian(z).poisson(q), multipliers, st.floats(1e-9, 0.999)),
+    st.builds(lambda z, m: Gaussian(z).without_replacement(m, 1000), multipliers, st.integers(1, 1000)),
+    st.just(NonPrivate()),
+)
+events = st.lists(st.tuples(singles, st.integers(0, 5)), max_size=4).map(
+    lambda pairs: reduce(add, (event * count for event, count in pairs), Composition(()))
+)
+
+
+@given(singles, st.integers(1, 6))
+def test_adding_an_event_n_times_is_repeating_it(event: Event, count: int) -> None:
+    total = reduce(add, [event] * count)
+    assert total == event * count
+    assert hash(total) == hash(event * count)
+
+
+@given(events, events, events)
+def test_composition_knows_no_order_and_no_brackets(a: Event, b: Event, c: Event) -> None:
+    assert (a + b) + c == a + (b + c) == c + b + a
+    assert hash(a + b + c) == hash(c + b + a)
+
+
+@given(events, st.integers(0, 3), st.integers(0, 3))
+def test_repetitions_multiply(event: Event, m: int, n: int) -> None:
+    assert event * m * n == event * (m * n)
+    assert event * m + event * n == event * (m + n)
+
+
+@given(events)
+def test_an_event_survives_json(event: Event) -> None:
+    assert event_from_json(json.loads(json.dumps(event.to_json()))) == event
+
+
+@given(st.lists(singles, max_size=4))
+def test_a_composition_counts_what_is_listed_twice(listed: list[Event]) -> None:
+    given_ = Composition(tuple(listed))
+    assert dict(terms(given_)) == {event: listed.count(event) for event in listed}
+    assert given_ == Composition(tuple(reversed(listed)))
+    assert hash(given_) == hash(Composition(tuple(reversed(listed))))
+    if listed:
+        assert given_ != Composition((*listed, listed[0]))
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_a_remembered_cost_is_not_given_to_another_count(first: int) -> None:
+    step = Gaussian(1.0 + first / 1000).poisson(0.1)  # its own event for each order, as costs are remembered
+    cost = {n: guarantee(Composition((step,) * n)).epsilon(1e-6) for n in (first, 3 - first)}
+    for n in (1, 2):
+        assert cost[n] == pytest.approx(guarantee(step * n, method="pld").epsilon(1e-6), rel=1e-9)
+    assert cost[2] > 1.05 * cost[1]
+
+
+def test_sum_works_on_events() -> None:
+    assert sum([Gaussian(1.0)] * 3) == Gaussian(1.0) * 3
+
+
+def test_rates_of_zero_and_one_are_no_sampling() -> None:
+    assert Gaussian(1.0).poisson(0) == Composition(())
+    assert Gaussian(1.0).poisson(1) == Gaussian(1.0)
+    assert Gaussian(1.0).without_replacement(0, 10) == Composition(())
+
+
+def test_a_full_sample_of_fixed_size_still_exchanges_units() -> None:
+    assert isinstance(Gaussian(1.0).without_replacement(10, 10), WithoutReplacement)
+
+
+def test_gaussians_on_one_sample_are_sampled_as_one() -> None:
+    joint = (Gaussian(3.0) + Gaussian(4.0)).poisson(0.1)
+    assert isinstance(joint, Poisson)
+    assert joint.event.noise_multiplier == pytest.approx(12 / 5, rel=1e-15)
+    assert joint.event.noise_multiplier <= 12 / 5
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda: Gaussian(0), "NonPrivate"),
+        (lambda: Gaussian(-1), "noise_multiplier must be > 0"),
+        (lambda: Gaussian(math.nan), "noise_multiplier"),
+        (lambda: Gaussian(math.inf), "noise_multiplier"),
+        (lambda: Gaussian(1).poisson(1.1), "sampling_rate must be in"),
+        (lambda: Gaussian(1).poisson(-0.1), "sampling_rate must be in"),
+        (lambda: Gaussian(1).poisson(math.nan), "sampling_rate"),
+        (lambda: Gaussian(1).poisson(0.1).poisson(0.1), "Poisson sampling of Poisson is not known"),
+        (lambda: (Gaussian(1).poisson(0.1) + Gaussian(1)).poisson(0.1), "of Gaussian [+] Poisson"),
+        (lambda: Gaussian(1).poisson(0.1).without_replacement(1, 2), "without replacement of Poisson"),
+        (lambda: Gaussian(1).without_replacement(11, 10), "11 of 10"),
+        (lambda: Gaussian(1).without_replacement(1, 0), "population"),
+        (lambda: Gaussian(1) * -1, "count must be a whole number"),
+        (lambda: Gaussian(1) * 1.5, "count must be a whole number"),
+        (lambda: Repeated(Repeated(Gaussian(1), 2), 2), "single event"),
+        (lambda: Repeated(1.0, 2), "Repeated takes events"),  # type: ignore[arg-type]
+        (lambda: Composition((Gaussian(1), 2.0)), "Composition takes events such as Gaussian"),  # type: ignore
+        (lambda: Composition(3), "Composition takes a tuple of events"),  # type: ignore[arg-type]
+        (lambda: event_from_json({"event": "telepathy"}), "unknown event 'telepathy'"),
+        (lambda: event_from_json({"scale": 1}), "not an event"),
+        (lambda: event_from_json({"event": "gaussian", "noise_multiplier": "x"}), "noise_multiplier"),
+    ],
+)
+def test_what_cannot_be_is_refused_by_name(make, words: str) -> None:
+    with pytest.raises(InputError, match=words) as caught:
+        make()
+    assert "\n" not in str(caught.value)
+
+
+STEP = Gaussian(1.0).poisson(0.1)
+
+
+@pytest.mark.parametrize("once_first", [True, False])
+def test_a_composition_written_by_hand_costs_all_of_its_parts(once_first):
+    once, twice = Composition((STEP,)), Composition((STEP, STEP))
+    events = (once, twice) if once_first else (twice, once)
+    cost = {event: guarantee(event).epsilon(1e-6) for event in events}
+    assert once != twice
+    assert cost[twice] == pytest.approx(guarantee(STEP * 2).epsilon(1e-6), rel=1e-9)
+    assert cost[twice] > cost[once]
+
+
+def test_a_composition_adds_up_counts_and_refuses_what_is_no_event():
+    twice_and_thrice = Composition((Repeated(STEP, 2), Repeated(STEP, 3)))
+    assert dict(terms(twice_and_thrice)) == {STEP: 5}
+    with pytest.raises(InputError, match="gaussian"):
+        Composition(("gaussian",))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: event_from_json(np.float32(1)),  # type: ignore[arg-type]
+        lambda: event_from_json({**(STEP * 2).to_json(), "weight": 9}),
+        lambda: event_from_json({**(STEP + Laplace(1.0)).to_json(), "weight": 9}),
+    ],
+)
+def test_json_that_says_more_than_an_event_or_less_is_refused_in_one_line(make):
+    with pytest.raises(InputError) as refusal:
+        make()
+    assert "\n" not in str(refusal.value)
+
+
+def test_an_event_that_is_nested_too_deeply_is_refused_in_one_line():
+    nested = Gaussian(1.0).to_json()
+    for _ in range(900):
+        nested = {"event": "min_separation", "of": nested, "rounds": 1, "separation": 0}
+    with pytest.raises(InputError, match="nested"):
+        event_from_json(nested)
+
+
+def test_a_repetition_written_by_hand_reads_back_as_it_was():
+    once = Repeated(STEP, 1)
+    assert event_from_json(once.to_json()) == once
+
+
+@pytest.mark.parametrize("yes", [True, np.True_])
+def test_yes_is_no_number(yes) -> None:
+    for make in (Gaussian, Gaussian(1.0).poisson, lambda count: Gaussian(1.0) * count):
+        with pytest.raises(InputError, match="must be a number, got"):
+            make(yes)
+    with pytest.raises(InputError, match="noise_multiplier must be a number"):
+        event_from_json({"event": "gaussian", "noise_multiplier": True})
+
+
+def test_sums_that_go_on_from_the_same_sum_know_nothing_of_each_other():
+    first, second, third = STEP, Gaussian(3.0), Gaussian(4.0)
+    base = first + second
+    one, other = base + third, base + first
+    again = one + second
+    assert base == compose({first: 1, second: 1})
+    assert one == compose({first: 1, second: 1, third: 1})
+    assert other == compose({first: 2, second: 1})
+    assert again == compose({first: 1, second: 2, third: 1})
+    assert pickle.loads(pickle.dumps(again)) == copy.deepcopy(again) == again
+    with pytest.raises(AttributeError):
+        again.events = ()
+
+
+def test_sums_in_several_threads_hold_what_each_added():
+    base = STEP + Gaussian(3.0)
+
+    def grown(thread: int) -> Event:
+        return sum((Gaussian(thread + 4 + step / 1000) for step in range(500)), base)
+
+    with ThreadPoolExecutor(8) as pool:
+        for thread, found in enumerate(pool.map(grown, range(8))):
+            expected = {Gaussian(thread + 4 + step / 1000): 1 for step in range(500)}
+            assert found == compose({STEP: 1, Gaussian(3.0): 1, **expected})
+
+
+def test_a_sum_of_many_events_takes_time_in_proportion():
+    def seconds(count: int) -> float:
+        events = [Gaussian(1 + step / count) for step in range(count)]
+        took = []
+        for _ in range(3):
+            start = time.process_time()
+            terms(sum(events))
+            took.append(time.process_time() - start)
+        return min(took)
+
+    assert seconds(40_000) <= 40 * seconds(4000)  # 100 times as long where each addition copies the sum
+
+
+@pytest.mark.parametrize(
+    "given_", [None, 3, "x", [STEP], np.array(1.0), {"x": 1}, {STEP: -1}, {STEP: 0.5}, {STEP: "2"}]
+)
+def test_compose_refuses_what_is_no_dictionary_of_counts(given_):
+    with pytest.raises(InputError):
+        compose(given_)
+    with pytest.raises(InputError):
+        Composition(given_ if isinstance(given_, np.ndarray) else 3)
+
+
+def test_compose_brings_repeated_events_into_normal_form():
+    assert compose({STEP * 3: 2, STEP: 1, STEP + Gaussian(3.0): 2}) == STEP * 9 + Gaussian(3.0) * 2
+
+
+# Every kind of event is known by name, whatever was imported before.
+
+
+FOLDER = Path(event_module.__file__).parent
+JSON = {"event": "gaussian", "noise_multiplier": 1.0}
+
+
+def registers(path: Path) -> bool:
+    """Whether a module gives a class its name in JSON, or a method of `Event` what it calls."""
+    found = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    decorators = [each for node in found for each in getattr(node, "decorator_list", ())]
+    calls = [each.func for each in decorators if isinstance(each, ast.Call)]
+    return any(isinstance(call, ast.Name) and call.id in ("event_kind", "derivation") for call in calls)
+
+
+@pytest.fixture
+def first() -> Iterator[ModuleType]:
+    """The module of `Event` as the first one of accounting that is imported, without any other kind of event."""
+    ours = {name: module for name, module in sys.modules.items() if f"{name}.".startswith("sfumato.accounting.")}
+    for name in ours:
+        del sys.modules[name]
+    try:
+        for name in ("sfumato.accounting", "sfumato.accounting.events"):  # their __init__ would import the others
+            empty = ModuleType(name)
+            empty.__path__ = ours[name].__path__
+            sys.modules[name] = empty
+        yield importlib.import_module("sfumato.accounting.events.event")
+    finally:
+        for name in [name for name in sys.modules if f"{name}.".startswith("sfumato.accounting.")]:
+            del sys.modules[name]
+        sys.modules.update(ours)
+
+
+def test_every_module_that_registers_something_is_listed() -> None:
+    found = {path.relative_to(FOLDER).with_suffix("") for path in FOLDER.rglob("*.py") if registers(path)}
+    named = {".".join(path.parts) for path in found} - {"event"}
+    assert named == set(event_module._MODULES)
+
+
+def test_json_is_read_where_no_kind_was_imported(first: ModuleType) -> None:
+    assert "sfumato.accounting.events.gaussian" not in sys.modules
+    assert first.event_from_json(JSON).to_json() == JSON
+
+
+@pytest.mark.parametrize(
+    ("method", "numbers", "kind"),
+    [
+        ("poisson", (0.1,), "poisson"),
+        ("without_replacement", (3, 10), "without_replacement"),
+        ("truncated_poisson", (0.1, 3, 10), "truncated_poisson"),
+        ("min_separation", (10, 3), "min_separation"),
+    ],
+)
+def test_an_event_is_derived_where_only_its_own_kind_was_imported(first: ModuleType, method, numbers, kind) -> None:
+    one = importlib.import_module("sfumato.accounting.events.gaussian").Gaussian(1.0)
+    assert "sfumato.accounting.events.sampled" not in sys.modules
+    assert getattr(one, method)(*numbers).kind == kind
+
+
+# Events of bounded loss and discrete noise: what each costs, against the definition and other ways to compute it.
+
 
 ORDERS = np.array([1.001, 1.5, 2.0, 3.0, 7.5, 32.0, 500.0])
 EVENTS: list[tuple[Event, str]] = [
@@ -366,7 +672,7 @@ def test_what_no_accountant_can_hold_is_refused_in_one_line(make):
     assert "\n" not in str(refusal.value)
 
 
-ORDERS = np.array([1.0001, 1.5, 2.0, 32.0, 4096.0])
+WIDE_ORDERS = np.array([1.0001, 1.5, 2.0, 32.0, 4096.0])
 
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
@@ -381,7 +687,7 @@ ORDERS = np.array([1.0001, 1.5, 2.0, 32.0, 4096.0])
 )
 def test_numbers_at_the_ends_of_a_double_give_a_bound_and_no_nan(event, adjacency):
     try:
-        values = event.renyi(ORDERS, adjacency)
+        values = event.renyi(WIDE_ORDERS, adjacency)
     except Unknown:
         return
     assert (values >= 0).all()  # false for nan
@@ -440,3 +746,127 @@ def test_largest_losses_of_different_events_have_a_lower_bound() -> None:
     low, high = guarantee(run, "replace").epsilon_interval(keep * 0.3)
     assert low == pytest.approx(largest + math.log(0.7), rel=1e-9)
     assert low <= high < 1.02 * low
+
+
+# Groups of units: exact where the noise tells, and by enumeration where the sample does.
+
+
+SINGLES = [
+    Gaussian(3.0),
+    joint(Gaussian(3.0), ClipCount(9.0)),
+    Gaussian(3.0).poisson(0.05),
+    Laplace(4.0),
+    DiscreteLaplace(0.3),
+    DiscreteGaussian(5.0),
+    PureDP(0.2),
+    ApproximateDP(0.2, 1e-7),
+    ZCDP(0.02),
+    ExponentialMechanism(0.3),
+    TreeAggregation(noise_multiplier=9.0, steps=30),
+    MatrixMechanism.toeplitz(9.0, Participation(rounds=30), [1.0, 0.5]),
+    NoisyVote(20.0),
+    RandomizedResponse(0.8, 3),
+]
+
+
+def adjacency(event: Event) -> str:
+    if isinstance(event, RandomizedResponse):
+        return "replace"
+    return "zero_out" if isinstance(event, TreeAggregation | MatrixMechanism) else "add_remove"
+
+
+@pytest.mark.parametrize("event", SINGLES, ids=lambda event: event.kind)
+def test_a_group_of_one_is_the_unit_and_a_larger_one_costs_more(event: Event) -> None:
+    run = event * 5
+    assert run.for_group(1) == run
+    costs = [guarantee(run.for_group(units), adjacency(event)).epsilon(1e-5) for units in (1, 2, 5)]
+    assert costs[0] < costs[1] < costs[2]
+
+
+@pytest.mark.parametrize("event", SINGLES, ids=lambda event: event.kind)
+def test_a_group_costs_no_more_than_the_basic_theorem_says(event: Event) -> None:
+    """Dwork and Roth 2014, Theorem 2.2, with the sum of e^(i epsilon) for delta: (k eps, sum_i<k e^(i eps) delta)."""
+    run, units = event * 3, 3
+    one, group = guarantee(run, adjacency(event)), guarantee(run.for_group(units), adjacency(event))
+    for epsilon in (0.5, 1.0, 2.0):
+        delta = one.delta(epsilon)
+        grown = delta * sum(math.exp(i * epsilon) for i in range(units))
+        assert group.delta(units * epsilon) <= grown * (1 + 1e-2) + 1e-9
+
+
+@pytest.mark.parametrize("units", [2, 3, 10])
+@pytest.mark.parametrize("rate", [0.01, 0.3])
+def test_the_pair_of_a_group_in_a_poisson_sample_is_the_mixture_over_who_is_drawn(units: int, rate: float) -> None:
+    z = 2.0
+    event = Gaussian(z).poisson(rate).for_group(units)
+    chances = np.zeros(units + 1)
+    for drawn in itertools.product((0, 1), repeat=units):  # every subset of the group
+        chances[sum(drawn)] += rate ** sum(drawn) * (1 - rate) ** (units - sum(drawn))
+    thresholds = np.linspace(-3, 12, 1501)
+    moved = sum(chance * norm.sf(thresholds - count / z) for count, chance in enumerate(chances))
+    for epsilon in (0.1, 0.5, 1.5):
+        best = float(np.max(moved - math.exp(epsilon) * norm.sf(thresholds)))
+        assert best * (1 - 1e-9) <= PldAccountant(event).delta(epsilon) <= best * 1.01 + 1e-9
+    sure = Gaussian(z).poisson(1 - 1e-12).for_group(units)
+    assert guarantee(sure).epsilon(1e-5) == pytest.approx(guarantee(Gaussian(z / units)).epsilon(1e-5), rel=1e-4)
+
+
+def test_an_offset_grows_as_bun_and_steinke_say() -> None:
+    claim = ZCDP(0.1, xi=0.2)
+    assert claim.concentrated("replace") == pytest.approx((3 * 0.2, 4 * 0.1))  # Proposition 1.9 with k = 2
+    assert claim.for_group(2).concentrated("add_remove") == pytest.approx((3 * 0.2, 4 * 0.1))
+    assert claim.for_group(3).concentrated("add_remove") == pytest.approx((0.2 * 3 * (1 + 1 / 2 + 1 / 3), 0.9))
+    assert guarantee(claim).rho() is None
+    plain = guarantee(ZCDP(0.1), method="zcdp")
+    for method in ("zcdp", "rdp"):
+        offset = guarantee(claim, method=method)
+        assert offset.epsilon(1e-6) == pytest.approx(plain.epsilon(1e-6) + 0.2, rel=2e-3)
+        assert offset.delta(3.2) == pytest.approx(plain.delta(3.0), rel=2e-2)
+    with pytest.raises(InputError, match="xi must be"):
+        ZCDP(0.1, xi=-1.0)
+
+
+def test_what_is_not_known_of_a_group_is_refused_by_name() -> None:
+    for event in (Gaussian(1.0).without_replacement(2, 9), Laplace(1.0).poisson(0.1)):
+        with pytest.raises(Unknown, match="group is not known"):
+            event.for_group(2)
+    assert NonPrivate().for_group(7) == NonPrivate()
+    assert ApproximateDP(1.0, 0.2).for_group(4) == NonPrivate()
+    for units in (0, 1.5, math.nan, True):
+        with pytest.raises(InputError, match="units must be"):
+            Gaussian(1.0).for_group(units)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta", "units"),
+    [
+        (0.0, 1e-9, 5),
+        (1e-3, 1e-9, 7),
+        (1.0, 1e-12, 3),
+        (150.0, 1e-200, 2),
+        (300.0, 1e-300, 2),
+        (400.0, 1e-200, 2),
+        (699.0, 1e-305, 2),
+    ],
+)
+def test_a_claim_for_a_group_is_never_below_the_formula_in_exact_numbers(epsilon: float, delta: float, units: int):
+    """Vadhan 2017, Lemma 2.2, by rational numbers: e^epsilon from a decimal of a thousand digits."""
+    with localcontext() as context:
+        context.prec, context.Emax, context.Emin = 1000, 10**6, -(10**6)
+        grown = sum((Decimal(epsilon) * i).exp() for i in range(units))
+        exact = Decimal(delta) * grown
+        claim = ApproximateDP(epsilon, delta).for_group(units)
+        if isinstance(claim, NonPrivate):
+            assert exact > Decimal("0.999999")
+            return
+        assert isinstance(claim, ApproximateDP)
+        assert claim.epsilon == units * epsilon
+        assert exact <= Decimal(claim.delta) <= exact * (1 + Decimal("1e-9"))
+        if units == 2 and claim.epsilon < 400:  # larger losses have no grid
+            (pair,) = ApproximateDP(epsilon, delta).pairs("replace")
+            assert exact <= Decimal(pair.infinity())
+
+
+@pytest.mark.parametrize("epsilon", [710.0, 800.0, 1e6])
+def test_a_claim_whose_e_to_the_epsilon_is_no_double_promises_a_group_nothing(epsilon: float):
+    assert ApproximateDP(epsilon, 1e-300).for_group(2) == NonPrivate()

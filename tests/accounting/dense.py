@@ -1,10 +1,27 @@
-"""Strategies as matrices, for short runs: the independent computation that tests compare with."""
+"""Strategies as matrices and all patterns of participation, for short runs: what tests compare with."""
+
+from collections.abc import Iterator
 
 import numpy as np
 
-from accounting.patterns import patterns
 from sfumato.accounting import Participation
 from sfumato.accounting.strategies import BandedToeplitz, BufferedToeplitz, Independent, InverseBanded, Strategy
+
+# Every pattern of participations, for brute force on short runs.
+
+
+def patterns(limits: Participation) -> Iterator[tuple[int, ...]]:
+    """Every set of rounds that one unit may take part in, the empty one included; exponentially many."""
+    stack: list[tuple[int, ...]] = [()]
+    while stack:
+        pattern = stack.pop()
+        yield pattern
+        if len(pattern) < limits.most:
+            first = pattern[-1] + limits.period if pattern else 0
+            stack.extend((*pattern, position) for position in range(first, limits.rounds))
+
+
+# Strategies as matrices, for short runs: the independent computation that tests compare with.
 
 
 def toeplitz(column: np.ndarray, rounds: int) -> np.ndarray:

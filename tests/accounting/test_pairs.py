@@ -1,4 +1,4 @@
-"""What every pair of a bounded or discrete event must be, and its curve against the definition."""
+"""Pairs of distributions, and their curves against the definition."""
 
 import math
 
@@ -7,13 +7,18 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mpmath import exp, inf, log, mpf, npdf, quad
 
 from sfumato.accounting.events.discrete_gaussian import DiscreteGaussianPair
 from sfumato.accounting.events.laplace import BoundedRange, DiscreteLaplacePair, LaplacePair
+from sfumato.accounting.events.mixture import MixedGaussian
 from sfumato.accounting.loss.grid import best_offset, from_above, from_below
-from sfumato.accounting.pair import FinitePair, Pair
-from sfumato.accounting.sampled_pair import SampledPair
-from slow import by_profile
+from sfumato.accounting.pair import FinitePair, Labelled, Pair
+from sfumato.accounting.sampled_pair import SampledGaussian, SampledPair
+from slow import by_profile, slow_but
+
+# What every pair of a bounded or discrete event must be, and its curve against the definition.
+
 
 LIKELY, UNLIKELY = 0.9 / (1 + 1 / math.e), 0.9 / (1 + math.e)
 CLAIM = FinitePair((-1.0, 1.0), (UNLIKELY, LIKELY), (LIKELY, UNLIKELY), only_upper=0.1, only_lower=0.1)
@@ -238,3 +243,148 @@ def test_a_grid_brackets_the_curve(pair: Pair, share: float, cells: int) -> None
         found = float((atoms.masses * np.maximum(-np.expm1(at - atoms.losses), 0)).sum())
         infinity = pair.infinity() if sign < 0 else atoms.infinity
         assert sign * (found + infinity - truth) >= -1e-12 - 1e-9 * truth
+
+
+def label_curve(pair, epsilon: float) -> float:
+    upper, lower, _ = pair.cells(np.array([epsilon, np.inf]))
+    return float(upper[0] - np.exp(epsilon) * lower[0])
+
+
+def test_the_curve_is_the_mean_of_the_curves() -> None:
+    parts = ((0.2, SampledGaussian("remove", 0.3, 2.0)), (0.5, SampledGaussian("add", 0.9, 0.4)))
+    pair = Labelled(parts, idle=0.3)
+    for epsilon in (0.0, 0.1, 0.7):
+        assert label_curve(pair, epsilon) == pytest.approx(
+            sum(w * label_curve(part, epsilon) for w, part in parts), rel=1e-14
+        )
+
+
+def test_the_curve_of_a_lottery_is_above_that_of_one_who_does_not_see_the_label() -> None:
+    rng = np.random.default_rng(0)
+    upper, lower = rng.dirichlet(np.ones(5), size=(2, 3))  # three pairs of distributions on five outcomes
+    weights = rng.dirichlet(np.ones(3))
+    for epsilon in (0.0, 0.3, 1.0):
+        seen = sum(w * np.maximum(p - np.exp(epsilon) * q, 0).sum() for w, p, q in zip(weights, upper, lower))
+        hidden = np.maximum(weights @ upper - np.exp(epsilon) * (weights @ lower), 0).sum()
+        assert hidden <= seen + 1e-15
+
+
+def test_an_atom_at_zero_puts_the_grid_there() -> None:
+    exchange = SampledGaussian("exchange", 0.3, 2.0)
+    pair = Labelled(((0.5, SampledGaussian("remove", 0.3, 1.0)), (0.4, exchange)), idle=0.1)
+    assert pair.atom() == pytest.approx(0.1 + 0.4 * exchange.atom())
+    assert pair.bulk() == 0.0
+    upper, lower, _ = pair.cells(np.array([-np.inf, 0.0, np.inf]))
+    assert upper.sum() + pair.atom() == pytest.approx(1.0, abs=1e-14)
+    assert lower.sum() + pair.atom() == pytest.approx(1.0, abs=1e-14)
+
+
+def test_it_spans_all_parts() -> None:
+    narrow, wide = SampledGaussian("remove", 0.1, 0.1), SampledGaussian("remove", 0.5, 3.0)
+    assert Labelled(((0.5, narrow), (0.5, wide))).span() == wide.span()
+    low, high = Labelled(((1e-3, SampledGaussian("remove", 1.0, 0.001)),), idle=0.999).span()
+    assert low <= 0.0 <= high
+
+
+# The mixture's curve against numerical integration with mpmath, in both directions.
+
+
+mp.mp.dps = 25
+MIXTURES = [
+    ((0.0, 1.0), (0.9, 0.1)),
+    ((0.0, 0.3, 1.7), (0.5, 0.3, 0.2)),
+    ((0.5, 2.0), (0.7, 0.3)),
+    ((0.0, 0.01, 3.0), (0.999, 0.0009, 0.0001)),
+    ((0.0, 1e-3, 0.5, 4.0), (1e-6, 0.5, 0.25, 0.249999)),
+]
+
+
+def integrated(direction: str, shifts: tuple[float, ...], weights: tuple[float, ...], epsilon: float) -> mpf:
+    """The hockey-stick divergence: the integral of P - e^epsilon Q over where it is positive."""
+
+    def mixed(u: mpf) -> mpf:
+        return sum(mpf(w) * npdf(u - mpf(s)) for s, w in zip(shifts, weights))
+
+    def log_ratio(u: mpf) -> mpf:
+        return log(sum(mpf(w) * exp(mpf(s) * u - mpf(s) ** 2 / 2) for s, w in zip(shifts, weights)))
+
+    sign = 1 if direction == "remove" else -1
+    low, high = mpf(-60), mpf(60)
+    for _ in range(90):  # the loss rises with u: halve down to where it crosses
+        middle = (low + high) / 2
+        low, high = (middle, high) if log_ratio(middle) < sign * epsilon else (low, middle)
+    crossing = (low + high) / 2
+    knots = sorted({crossing, *(mpf(u) for u in range(-14, 24, 2))})
+    factor = exp(mpf(epsilon))
+    if direction == "remove":
+        points = [knot for knot in knots if knot >= crossing]
+        return quad(lambda u: mixed(u) - factor * npdf(u), [*points, inf])
+    points = [knot for knot in knots if knot <= crossing]
+    return quad(lambda u: npdf(u) - factor * mixed(u), [-inf, *points])
+
+
+def curve_of_a_mixture(pair: Pair, epsilon: float) -> float:
+    upper, lower, _ = pair.cells(np.array([epsilon, np.inf]))
+    return float(upper[0] - np.exp(epsilon) * lower[0])
+
+
+@pytest.mark.parametrize("direction", ["remove", "add"])
+@pytest.mark.parametrize(("shifts", "weights"), slow_but(MIXTURES, MIXTURES[1]))
+def test_the_curve_is_the_integral(shifts: tuple[float, ...], weights: tuple[float, ...], direction: str) -> None:
+    pair = MixedGaussian(direction, shifts, weights)  # pyright: ignore[reportArgumentType]
+    for epsilon in (-0.5, -0.01, 0.0, 0.02, 0.5, 2.0):
+        truth = float(integrated(direction, shifts, weights, epsilon))
+        assert curve_of_a_mixture(pair, epsilon) == pytest.approx(truth, rel=1e-11, abs=2e-15)
+
+
+@pytest.mark.parametrize("direction", ["remove", "add"])
+@pytest.mark.parametrize(("rate", "shift"), [(0.3, 1.0), (1e-9, 0.7), (0.999, 3.0), (1e-4, 10.0), (1.0, 0.5)])
+def test_sampling_is_the_special_case(direction: str, rate: float, shift: float) -> None:
+    if rate == 1.0:
+        mixture = MixedGaussian(direction, (shift,), (1.0,))  # pyright: ignore[reportArgumentType]
+    else:
+        mixture = MixedGaussian(direction, (0.0, shift), (1 - rate, rate))  # pyright: ignore[reportArgumentType]
+    sampled = SampledGaussian(direction, rate, shift)  # pyright: ignore[reportArgumentType]
+    # "1 - rate" rounds, and the mixture divides by the sum: the rates differ by 1e-16
+    assert mixture.span() == pytest.approx(sampled.span(), rel=1e-7, abs=1e-15)
+    edges = np.concatenate([[-np.inf], np.linspace(*sampled.span(), 301), [np.inf]])
+    for ours, theirs in zip(mixture.cells(edges)[:2], sampled.cells(edges)[:2]):
+        assert ours.sum() == pytest.approx(1.0, abs=1e-14)
+        np.testing.assert_allclose(ours, theirs, rtol=1e-6 if rate == 1e-9 else 1e-9, atol=1e-13)
+
+
+@settings(max_examples=by_profile(60), deadline=None)
+@given(
+    shifts=st.lists(st.floats(1e-4, 15), min_size=1, max_size=6, unique=True),
+    idle=st.booleans(),
+    seed=st.integers(0, 2**32 - 1),
+    direction=st.sampled_from(["remove", "add"]),
+)
+def test_cells_are_what_they_say(shifts: list[float], idle: bool, seed: int, direction: str) -> None:
+    amounts = tuple(sorted([0.0] * idle + shifts))
+    weights = np.random.default_rng(seed).dirichlet(np.full(len(amounts), 0.3)) + 1e-12
+    pair = MixedGaussian(direction, amounts, tuple((weights / weights.sum()).tolist()))  # pyright: ignore[reportArgumentType]
+    low, high = pair.span()
+    assert low < high
+    assert low <= pair.bulk() <= high
+    edges = np.linspace(low - 1e-9 * (1 + abs(low)), high + 1e-9 * (1 + abs(high)), 400)
+    upper, lower, error = pair.cells(np.concatenate([[-np.inf], edges, [np.inf]]))
+    assert upper.sum() == pytest.approx(1, abs=1e-13)
+    assert lower.sum() == pytest.approx(1, abs=1e-13)
+    assert upper[0] + upper[-1] < 1e-30
+    # the losses in a cell lie between its edges
+    top = np.exp(edges)
+    assert (lower[1:-1] * top[1:] - upper[1:-1] >= -error[1:-1] - 1e-300).all()
+    inner = upper[1:-1] - lower[1:-1] * top[:-1]
+    assert (inner >= -error[1:-1] - 4e-16 * upper[1:-1] - np.exp(edges[:-1]) * 1e-15 * lower[1:-1] - 1e-15).all()
+
+
+def test_the_inverse_finds_losses_near_the_least_one() -> None:
+    pair = MixedGaussian("remove", (0.0, 1e-3, 5.0), (0.5, 0.25, 0.25))
+    floor = np.log(0.5)
+    losses = floor + np.geomspace(1e-12, 1.0, 50)
+    u, off = pair._observation(losses)
+    reached = u > -40
+    np.testing.assert_allclose(pair._loss(u[reached]), losses[reached], atol=1e-14)
+    assert (off < 1e-12).all()
+    assert pair._observation(np.array([floor - 1e-9, -np.inf, np.inf]))[0].tolist() == [-np.inf, -np.inf, np.inf]
