@@ -132,6 +132,7 @@ def test_a_copy_that_would_take_a_tenth_of_the_free_disk_has_the_files_as_they_a
     (copy,) = copies()
     assert copy.path.stat().st_mode & 0o777 == 0o700
     assert f"--remove {copy.key}" in found.notes[-1]
+    assert "decoded each time they are read" in found.notes[-1]
     assert isinstance(open_users(large).inputs, EncodedRows)
 
 

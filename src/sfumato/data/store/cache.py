@@ -24,7 +24,7 @@ import PIL
 
 from sfumato._check import InputError
 from sfumato._files import sibling
-from sfumato.data.store.seal import partial_folder, read_facts
+from sfumato.data.store.seal import PICTURES, partial_folder, read_facts
 
 
 def folder() -> Path:
@@ -91,8 +91,9 @@ class Cache:
 
 def copy_note(place: Path) -> str:
     """The line that says that there is a copy, where it is, and how it is removed."""
+    how = "pictures as the bytes of their files, decoded each time they are read; " * (place / PICTURES).exists()
     return (
-        f"a private copy of these data is kept in {place} ({bytes_in(place) / 1e6:,.1f} MB) and trained from; "
+        f"a private copy of these data is kept in {place} ({how}{bytes_in(place) / 1e6:,.1f} MB) and trained from; "
         f"sfumato data stores --remove {place.name} removes it"
     )
 
