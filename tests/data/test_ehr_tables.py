@@ -397,7 +397,7 @@ def test_dates_in_numbers_are_refused_or_reported(read: Callable, form: str, uni
         assert "Write dates as 2024-01-31" in said[0]
     else:  # within a life: 90 years in days; 30 days in minutes, as a stay lasts
         assert form == "Excel"
-        assert unit != "days" or any("where these numbers are dates" in line for line in said)
+        assert unit != "days" or any("numbers that are dates" in line for line in said)
 
 
 @pytest.mark.parametrize(

@@ -366,5 +366,5 @@ class Remembering(Mixing):
 
 def test_a_model_that_remembers_other_clients_is_refused():
     plan = FedAvg(client={"loss": "next_token", "learning_rate": 0.5}, rounds=1, cohort=2, noise=1.0, seed=0)
-    with pytest.raises(InputError, match="keeps something of what it has seen"):
+    with pytest.raises(InputError, match="has trained other clients before"):
         plan.fit(Remembering(), texts())

@@ -215,7 +215,7 @@ def test_what_is_kept_for_each_number_of_rows_is_refused_however_many_users_ther
     owners = np.repeat([f"user {number:03}" for number in range(users)], 4)
     values, labels = rng.normal(size=(len(owners), 6)).astype(np.float32), np.arange(len(owners)) % 3
     records = data.from_arrays(values, labels, owners)
-    with pytest.raises(InputError, match="it keeps something of what it has seen"):
+    with pytest.raises(InputError, match="has trained other clients before"):
         FedSGD(rounds=1, cohort=4, noise=0.0).fit(_ByRows(), records)
     pool = data.examples_from_arrays(values[:12], labels[:12], num_classes=3)
     plan = AEDPFL(queries=4, noise_std=1.0, epochs=1, batch_size=4)

@@ -85,8 +85,7 @@ def odd_values(title: str, values: Sequence[str]) -> list[str]:
         one, other = map(ascii, several[0][:2])
         lines.append(
             f"{title}: {sum(map(len, several)):,} of {len(values):,} values differ from another one only in case, "
-            f"blanks or Unicode form, {one} and {other} for example: each counts as a value of its own; where they are "
-            "one, write them in one way"
+            f"blanks or Unicode form, as {one} and {other}, and each counts by itself; write equal ones in one way"
         )
     if missing := [value for value in values if value.strip() in MISSING]:
         lines.append(
@@ -105,7 +104,7 @@ _MISSING = frozenset({"na", "n/a", "#n/a", "<na>", "nan", "nat", "null", "none",
 _KEY_TWICE = re.compile(r"Column\(/(.*)\) was specified twice in row \d+")
 _PLURAL = {"user": "users", "class": "classes"}
 _LOOK = {
-    "user": "each is protected as somebody else; where they are one person, write the name in one way",
+    "user": "each is protected as another person; where they are one person, write the name in one way",
     "class": "each is a class of its own; where they are one, write the name in one way",
 }
 _DIGITS = tuple("+0123456789")
@@ -151,8 +150,7 @@ def name_notes(names: Sequence[str], kind: Kind = "user") -> list[str]:
     if missing and kind == "user":
         notes.append(
             f"{len(missing):,} of {len(names):,} users have names that often stand for a missing one, "
-            f"{_shown(missing[0])} for example: each is protected as one person; where no one is named so, drop the "
-            "rows, which may be of several people"
+            f"{_shown(missing[0])} for example; each counts as one person: drop rows without a user's name"
         )
     return notes
 

@@ -47,8 +47,8 @@ from sfumato.per_example.workspace import Workspace
 from sfumato.training.trainable import Trainable
 
 OTHER_ROWS = (
-    "the model's row_tables do not name the rows of an example: a client's delta differs when whole tables are "
-    "trained; name weights that are looked up by that column of the inputs alone, or use client.at_once=1"
+    "the model's row_tables do not name the rows of an example; name weights that are looked up by that column alone, "
+    "or use client.at_once=1"
 )
 """What is wrong where `row_tables` names a table that is looked up in another way."""
 

@@ -40,9 +40,8 @@ _ROUND_OFF = 1e-4  # of the length of a delta
 _OTHER_KERNELS = 1e-2  # of it, one by one against batched, in single precision
 
 _OTHERS = (
-    "with client.at_once > 1 a client's batches are padded, and clients share an operation; this model's delta for "
-    "one client changes with that (something mixes the examples of a batch, or draws random numbers); use "
-    "client.at_once=1"
+    "with client.at_once > 1 this model's delta for a client changes (something mixes the examples of a batch, or "
+    "draws random numbers); use client.at_once=1"
 )
 
 _SHORTER = (
@@ -70,9 +69,8 @@ class Clients:
     """
 
     state_message = (
-        "a client's delta changes when the model has trained other clients before: it keeps something of what it has "
-        "seen (an attribute, a class, a cache, a count, a random generator of its own), and no bound on one client "
-        "would hold; let forward depend on its inputs and the weights alone"
+        "a client's delta changes when the model has trained other clients before; let forward depend on its inputs "
+        "and the weights alone, and keep no state"
     )
     tolerance: Tolerance | None = None
     order = (0, 1, 3, 4, 2)  # of the clients; the first and the last have the smallest and the largest users

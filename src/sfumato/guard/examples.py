@@ -403,9 +403,8 @@ class Examples:
     """
 
     state_message = (
-        "the examples are coupled: the loss of one depends on those that went through before. The model, the loss or "
-        "the code around them keeps something of what it has seen (a first batch, a mean, a cache, a count), and no "
-        "bound on one example would hold; compute it from the example alone, or from public inputs before the run"
+        "the examples are coupled: the loss of one depends on those that went through before; compute it from the "
+        "example alone, or from public inputs"
     )
     tolerance: Tolerance | None = SAME_SHAPE
 

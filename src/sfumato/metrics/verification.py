@@ -272,8 +272,7 @@ class SimilarityHistogram:
             allowed.append(int(far * impostors * (1 + 1e-12)))
             if allowed[-1] == 0:
                 warnings.append(
-                    f"FAR {far:g} of {impostors} impostor pairs allows less than one pair: recall is given "
-                    "above the most similar impostor pair (FAR 0); "
+                    f"FAR {far:g} of {impostors} impostor pairs allows less than one pair, so recall is at FAR 0; "
                     f"use more examples or FAR >= {1 / impostors:.1e}"
                 )
         at, tpr = self._operating_points(np.array(allowed))

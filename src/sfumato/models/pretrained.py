@@ -369,8 +369,8 @@ def _of_other_pictures(layer: Layer, weight: torch.Tensor, model: nn.Module, wan
     height, width = model.image_size  # pyright: ignore[reportGeneralTypeIssues]
     return (
         f"{where}: {layer.file_conv}.weight spans {weight.shape[2]}x{weight.shape[3]} places, and this "
-        f"{type(model).__name__} for pictures of {height}x{width} pixels needs {wanted[2]}x{wanted[3]}; bring the "
-        "pictures to the size that the weights are for, 112x112 for the published ones (--size 112)"
+        f"{type(model).__name__} for {height}x{width} pixels needs {wanted[2]}x{wanted[3]}; bring pictures to the "
+        "weights' size, 112x112 for published ones (--size 112)"
     )
 
 

@@ -232,9 +232,8 @@ class _Frozen:
     """
 
     state_message = (
-        "what the model gives for a record depends on those that went through before: it keeps something of what "
-        "it has seen, so what its frozen layers make of a record cannot be kept; let forward depend on its inputs and "
-        f"the weights alone, or {_WITHOUT}"
+        "what the model gives for a record depends on those that went through before; let forward depend on its inputs "
+        f"and the weights alone, or {_WITHOUT}"
     )
     tolerance: Tolerance | None = SAME_SHAPE
 

@@ -307,8 +307,7 @@ class Watch:
         if first:
             return (
                 f"round {row['round']}: {broken} of {units} contributions were not finite and counted as zero; look "
-                "for NaN and infinite numbers in the records, or lower the learning rates (metrics.jsonl has "
-                "non_finite of every round, this is reported once)"
+                "for NaN in the records, or lower the learning rates (reported once, see metrics.jsonl)"
             )
         return ""
 

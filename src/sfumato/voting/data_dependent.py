@@ -261,8 +261,8 @@ def _log1mexp(x: np.ndarray) -> np.ndarray:
 
 
 _REFUSAL = (
-    "this number is computed from private votes and is private itself; publish the epsilon of the event, or the "
-    "outcome of release_cost (.value reads it for local use)"
+    "this number is computed from private votes and is private itself; publish the event's epsilon, or the outcome of "
+    "release_cost (.value: local use)"
 )
 Conversion = Literal["improved", "classic"]
 

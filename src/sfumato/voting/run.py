@@ -92,9 +92,8 @@ class Agents:
     """
 
     state_message = (
-        "what an agent gives depends on which agents came before: the model keeps something of what it has seen (an "
-        "attribute, a class, a list that all copies share, a count), so one agent could change the ballots of others; "
-        "let forward depend on its inputs and the weights alone"
+        "what an agent gives depends on which agents came before; let forward depend on its inputs and the weights "
+        "alone, and keep no state"
     )
     tolerance: Tolerance | None = None
 

@@ -248,7 +248,7 @@ class LossDrift:
             self.found = step + 1
             warnings.warn(
                 f"At step {self.found} the same examples and weights gave other losses or gradients; let schedules "
-                "follow done or released weights, never earlier losses (see the statement)",
+                "follow done or released weights, never earlier losses",
                 stacklevel=2,
             )
 

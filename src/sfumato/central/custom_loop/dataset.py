@@ -188,9 +188,8 @@ class _Reads:
     """The guard's `Subject` of a data set: what it gives for a place."""
 
     state_message = (
-        "what the data set gives for an example depends on which examples were read before: it keeps something of them "
-        "(a mean of the first, a vocabulary that grows), and no bound on one example would hold; compute it from that "
-        "example alone, or from public data before the run"
+        "what the data set gives for an example depends on which examples were read before; compute it from that "
+        "example alone, or from public data"
     )
     tolerance: Tolerance | None = None
 

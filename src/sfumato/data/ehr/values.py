@@ -271,8 +271,8 @@ def late_start(first: np.ndarray, unit: TimeUnit) -> list[str]:
     if first.min() * MICROSECONDS[unit] <= _LATE * _YEAR:
         return []
     return [
-        f"the first visit of every patient is {first.min():,.10g} {unit} or more after the patient's origin; where "
-        "these numbers are dates (days since 1970, or as Excel counts them, or years), write them as 2024-01-31"
+        f"the first visit of every patient is {first.min():,.10g} {unit} or more after the patient's origin; write "
+        "numbers that are dates as 2024-01-31"
     ]
 
 
