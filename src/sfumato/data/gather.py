@@ -464,6 +464,26 @@ class _Direct(_Written):
         """Nothing that is held: the store has it."""
         return np.zeros(0, bool), ()
 
+    def sealed(self, classes: RowClasses, notes: Sequence[str], said: Sequence[Assumption]) -> UserDataset:
+        """The store, with the names of its classes; those of rows that were all left out are none."""
+        assert classes.names is not None
+        writer, names, groups, numbers = self.writer, classes.names, classes.groups, None
+        if any(stage.counts.bad_files for stage in self._pictures) and not classes.whole:
+            present = np.zeros(len(names), bool)
+            for block in writer.rows(TARGET).chunks:
+                present[np.unique(block)] = True
+            numbers, held = np.cumsum(present) - 1, np.flatnonzero(present)
+            names, groups = Chosen(names, held), None if groups is None else Chosen(groups, held)
+        try:
+            for place, name in enumerate(names):
+                writer.add_class(name, None if groups is None else groups[place])
+            facts = {"notes": list(notes), "assumptions": stated_to_json(said), "found": list(classes.found or ())}
+            return open_store(writer.finish(facts, numbers, encoded=self._target.encoded(writer)))
+        except OSError as error:
+            raise disk_full(error, writer) or error from None
+        finally:
+            writer.close()
+
 
 class _Ready(Exception):
     """Another process has built the copy in the meantime."""
@@ -549,8 +569,10 @@ class _Target:
                     return dataset
         return with_copy(reopen(self._path), self._path)
 
-    def finish(self, write: Callable[..., D], dataset: D, rows: "_Spool") -> D:
-        """Write the store from rows that lie next to it, and delete these."""
+    def finish(self, write: Callable[..., D], dataset: D, rows: Any) -> D:
+        """Write the store from rows that lie next to it, and delete these; a data set in memory stays as it is."""
+        if not isinstance(rows, _Spool):
+            return dataset
         assert self._path is not None
         if self._columns:
             rows.writer.commit()
@@ -586,9 +608,18 @@ class Gathered:
     pictures: Pictures | None
     sink: Any
 
-    @property
-    def counts(self) -> Counts:
-        return Counts(bad_names=[]) if self.pictures is None else self.pictures.counts
+    def notes(self, users: int = 0, names: Sequence[str] = ()) -> list[str]:
+        """What was left out or changed.
+
+        Args:
+            users: how many have no readable picture.
+            names: of some of them.
+        """
+        if self.pictures is None:
+            return skip_notes(0, (), users, names)
+        counts, shape = self.pictures.counts, self.pictures.shape()
+        changed = convert_notes(counts.resized, counts.converted, shape) if shape else []
+        return skip_notes(counts.bad_files, counts.bad_names or (), users, names) + changed
 
 
 def _gather(
@@ -824,103 +855,60 @@ def users_of_records(
     seen, looks = _looked(records, columns, how, (users, owner))
     notes += seen
     target = _Target(how, looks)
-    return target.opened(open_store, lambda: _users(records, columns, users, owner, classes, notes, how, target))
 
+    def read() -> UserDataset:
+        order = np.argsort(owner, kind="stable")
+        places = np.empty(len(order), np.int64)
+        places[order] = np.arange(len(order))
+        paths = _paths(records, columns)
 
-def _users(
-    records: Records,
-    columns: Sequence[Sequence[str]],
-    users: Sequence[str],
-    owner: np.ndarray,
-    classes: RowClasses,
-    notes: list[str],
-    how: Reading,
-    target: "_Target",
-) -> UserDataset:
-    """Decode the rows of users, in memory or into a store."""
-    order = np.argsort(owner, kind="stable")
-    places = np.empty(len(order), np.int64)
-    places[order] = np.arange(len(order))
-    paths = _paths(records, columns)
+        def written(first: list[np.ndarray], stages: list[Any]) -> _Written:
+            path, private, (column,) = target.begin(records.count, first, stages, [INPUTS])
+            facts = _digest(users, owner, classes.values, classes.names or ())
+            options = {"shape": list(first[0].shape[1:]), **records.options}
+            given = stages, facts, records.title, target
+            if classes.names is None or (np.diff(owner) < 0).any() or not isinstance(stages[0], Pictures):
+                spool = sibling(path, after=".rows")
+                writer = _spool_writer(spool, [column], options, private, target.encodes)
+                return _Spool(writer, *given, order=order)
+            writer = StoreWriter(
+                path,
+                user_columns(column.shape, column.dtype),
+                class_names=True,
+                class_groups=classes.groups is not None,
+                example_names=paths is not None,
+                pictures=target.encodes,
+                options=options,
+                private=private,
+            )
+            return _Direct(writer, *given, users=users, owner=owner, codes=classes.values.astype(np.int64), names=paths)
 
-    def written(first: list[np.ndarray], stages: list[Any]) -> _Written:
-        path, private, (column,) = target.begin(records.count, first, stages, [INPUTS])
-        facts = _digest(users, owner, classes.values, classes.names or ())
-        options = {"shape": list(first[0].shape[1:]), **records.options}
-        given = stages, facts, records.title, target
-        if classes.names is None or (np.diff(owner) < 0).any() or not isinstance(stages[0], Pictures):
-            spool = sibling(path, after=".rows")
-            writer = _spool_writer(spool, [column], options, private, target.encodes)
-            return _Spool(writer, *given, order=order)
-        writer = StoreWriter(
-            path,
-            user_columns(column.shape, column.dtype),
-            class_names=True,
-            class_groups=classes.groups is not None,
-            example_names=paths is not None,
-            pictures=target.encodes,
-            options=options,
-            private=private,
+        gathered = _gather(records, columns, how, places, written)
+        said = assumptions(how.tokenize) if how.tokenize is not None else ()
+        if isinstance(gathered.sink, _Direct):
+            lost = gathered.sink.writer.extra["empty"]
+            return gathered.sink.sealed(classes, notes + gathered.notes(*lost), said)
+        kept = order[gathered.readable[order]]
+        held, own = np.unique(owner[kept], return_inverse=True)
+        lost = [str(users[place]) for place in np.setdiff1d(np.arange(len(users)), held).tolist()]
+        if isinstance(gathered.sink, _Spool):
+            gathered.sink.leave_out(lost)
+        values, names, groups = classes.of(kept)
+        dataset = from_arrays(_shaped(gathered.arrays[0]), values, own, names, groups)
+        present = Strings.from_list(str(users[place]) for place in held.tolist())
+        dataset = replace(
+            dataset,
+            inputs=dataset.inputs if isinstance(gathered.arrays[0], np.ndarray) else gathered.arrays[0],
+            names=present,
+            places=None if records.files else kept,
+            assumptions=said,
+            found=dataset.found if classes.found is None else classes.found,
+            notes=(*notes, *gathered.notes(len(lost), lost)),
+            example_names=None if paths is None else Chosen(paths, kept),
         )
-        return _Direct(writer, *given, users=users, owner=owner, codes=classes.values.astype(np.int64), names=paths)
+        return target.finish(write_store, dataset, gathered.sink)
 
-    read = _gather(records, columns, how, places, written)
-    said = assumptions(how.tokenize) if how.tokenize is not None else ()
-    if isinstance(read.sink, _Direct):
-        lost = read.sink.writer.extra["empty"]
-        notes += skip_notes(read.counts.bad_files, read.counts.bad_names or (), *lost) + _converted(read)
-        encoded = target.encoded(read.sink.writer)
-        return _sealed(read.sink.writer, classes, notes, said, encoded, skipped=bool(read.counts.bad_files))
-    order = order[read.readable[order]]
-    held, own = np.unique(owner[order], return_inverse=True)
-    lost = [str(users[place]) for place in np.setdiff1d(np.arange(len(users)), held).tolist()]
-    if isinstance(read.sink, _Spool):
-        read.sink.leave_out(lost)
-    notes += skip_notes(read.counts.bad_files, read.counts.bad_names or (), len(lost), lost) + _converted(read)
-    values, names, groups = classes.of(order)
-    dataset = from_arrays(_shaped(read.arrays[0]), values, own, names, groups)
-    present = Strings.from_list(str(users[place]) for place in held.tolist())
-    dataset = replace(
-        dataset,
-        inputs=dataset.inputs if isinstance(read.arrays[0], np.ndarray) else read.arrays[0],
-        names=present,
-        places=None if records.files else order,
-        assumptions=said,
-        found=dataset.found if classes.found is None else classes.found,
-        notes=tuple(notes),
-        example_names=None if paths is None else Chosen(paths, order),
-    )
-    return dataset if not isinstance(read.sink, _Spool) else target.finish(write_store, dataset, read.sink)
-
-
-def _sealed(
-    writer: StoreWriter,
-    classes: RowClasses,
-    notes: Sequence[str],
-    said: Sequence[Assumption],
-    encoded: Encoded | None,
-    *,
-    skipped: bool,
-) -> UserDataset:
-    """The store that rows went straight into."""
-    assert classes.names is not None
-    names, groups, numbers = classes.names, classes.groups, None
-    if skipped and not classes.whole:  # classes of rows that were all left out are none
-        present = np.zeros(len(names), bool)
-        for block in writer.rows(TARGET).chunks:
-            present[np.unique(block)] = True
-        numbers = np.cumsum(present) - 1
-        held = np.flatnonzero(present)
-        names, groups = Chosen(names, held), None if groups is None else Chosen(groups, held)
-    try:
-        for place, name in enumerate(names):
-            writer.add_class(name, None if groups is None else groups[place])
-        facts = {"notes": list(notes), "assumptions": stated_to_json(said), "found": list(classes.found or ())}
-        return open_store(writer.finish(facts, numbers, encoded=encoded))
-    except OSError as error:
-        raise disk_full(error, writer) or error from None
-    finally:
-        writer.close()
+    return target.opened(open_store, read)
 
 
 def examples_of_records(
@@ -976,7 +964,6 @@ def examples_of_records(
     def read() -> ExampleDataset:
         read = _gather(records, columns, how, order, written)
         kept = np.flatnonzero(read.readable)
-        more = skip_notes(read.counts.bad_files, read.counts.bad_names or (), 0, ()) + _converted(read)
         arrays = tuple(map(_shaped, read.arrays))
         dataset = examples_from_arrays(
             {names[0]: array for names, array in zip(columns, arrays, strict=True)} if named else arrays,
@@ -988,7 +975,7 @@ def examples_of_records(
             assumptions=assumptions(how.tokenize) if how.tokenize is not None else (),
             columns=columns if any(len(names) > 1 for names in columns) else (),
             found=() if found is None else found.found or (),
-            notes=(*notes, *more),
+            notes=(*notes, *read.notes()),
         )
         paths = _paths(records, columns)
         dataset = replace(
@@ -999,7 +986,7 @@ def examples_of_records(
             ),
             example_names=None if paths is None else Chosen(paths, kept),
         )
-        return dataset if not isinstance(read.sink, _Spool) else target.finish(write_examples, dataset, read.sink)
+        return target.finish(write_examples, dataset, read.sink)
 
     return target.opened(open_example_store, read)
 
@@ -1107,11 +1094,6 @@ def _digest(users: Sequence[str], owner: np.ndarray, values: np.ndarray, names: 
         if array.dtype.kind not in "US":
             digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return digest.hexdigest()
-
-
-def _converted(read: Gathered) -> list[str]:
-    shape = () if read.pictures is None else read.pictures.shape()
-    return convert_notes(read.counts.resized, read.counts.converted, shape) if shape else []
 
 
 def _shaped(rows: Any) -> np.ndarray:
