@@ -1,6 +1,4 @@
-"""Data sets whose privacy unit is one example.
-
-A data set whose privacy unit is one example: inputs, targets, and what about them is taken to be public.
+"""Data sets whose privacy unit is one example: inputs, targets, and what about them is taken to be public.
 
 Every record stands alone: nothing here groups records by person, so what is promised later is promised for one
 example. A person with several records pays for each of them; where records are grouped, use `UserDataset`.
@@ -68,7 +66,7 @@ _BLOCK = 1 << 16  # targets looked at in one go
 
 
 class ExampleRows(Shaped, Protocol):
-    """What each of the inputs must offer: an array does, in memory or mapped, and so does a folder of pictures."""
+    """What each of the inputs must offer: an array does, in memory or mapped, and so do encoded pictures."""
 
     def __getitem__(self, rows: Any, /) -> np.ndarray:
         """The rows at int64 [n] or of a slice, shape [n, *input_shape]."""

@@ -1,6 +1,4 @@
-"""Parts of a data set: by a keyed hash of one's own name, so that no record moves another.
-
-Who goes to which part of a split: decided by a keyed hash of one's own name, never by who else is there.
+"""Who goes to which part of a split: decided by a keyed hash of one's own name, never by who else is there.
 
 The hash is a number in [0, 1): below the share of the test it means test, then come validation and training. One person
 more or less therefore changes the training data by this one person, and a guarantee for the training data holds for

@@ -1,6 +1,4 @@
-"""From text to token ids, by a rule that looks at no other record.
-
-From text to token ids by a rule that looks at no other record, so that it costs no privacy.
+"""From text to token ids by a rule that looks at no other record, so that it costs no privacy.
 
 A text is lower-cased and divided into words, numbers and signs. A token's id is either the BLAKE2b hash of the token,
 without a key, reduced to the number of ids; or its line in a vocabulary that is public. Id 0 is padding behind the end

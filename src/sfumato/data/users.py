@@ -1,12 +1,9 @@
-"""Data sets that are divided by user.
-
-A data set that is divided by user: each user's examples lie side by side and are found in constant time.
+"""Data sets that are divided by user: each user's examples lie side by side and are found in constant time.
 
 The user is the unit that everything later samples, clips and accounts for, so a user's records must not be
 spread over two users, nor may one user be listed twice in a subset; both are refused here.
 
-The same class serves arrays in memory, a memory-mapped store and a folder of pictures: `inputs` only has to
-give a slice of rows. A subset shares the arrays of the whole.
+The same class serves arrays in memory and a memory-mapped store: `inputs` only has to give a slice of rows. A subset shares the arrays of the whole.
 
 >>> inputs = np.arange(12, dtype=np.float32).reshape(6, 2)
 >>> from sfumato.data.users import from_arrays
@@ -54,7 +51,7 @@ _BLOCK = 1 << 16  # users looked at in one go while labels are counted; bounds t
 
 
 class UserRows(Shaped, Protocol):
-    """What `inputs` must offer: a NumPy array does, and so does a folder that decodes on demand."""
+    """What `inputs` must offer: a NumPy array does, and so do pictures that are decoded when they are read."""
 
     def __getitem__(self, rows: slice, /) -> np.ndarray:
         """The rows `start:stop`, shape [stop − start, *input_shape]."""

@@ -1,7 +1,5 @@
 """Arrow files of a store: columns of fixed width in batches of equally many rows, written in a stream and read mapped.
 
-Arrow files of a store: columns of fixed width in batches of equally many rows, and tables of names.
-
 Each file is an Arrow IPC stream (schema, batches, end) with the footer of the IPC file format behind it, so that
 readers of either find what they look for: `datasets.Dataset.from_file` and `pyarrow.ipc.open_stream` read from the
 front, `polars.scan_ipc` and `pyarrow.ipc.open_file` from the end. Values of a column of fixed width lie as NumPy has
