@@ -22,7 +22,7 @@ field of a delimited file are no part of it.
 >>> name_notes(["Ann", "ann ", "bo"])[0]
 "2 of 3 users have names that differ only in case, blanks, zeros or Unicode form, 'Ann' and 'ann ' for example: ..."
 >>> name_notes(["ann", "NA"])
-["1 of 2 users have names that often stand for a missing one, 'NA' for example: ..."]
+["1 of 2 users have names that often stand for a missing one, 'NA' for example; ..."]
 >>> name_notes(["ann", "bo"])
 []
 >>> name_notes(["ann", "bo", "ann"])
@@ -33,7 +33,7 @@ sfumato._check.InputError: the user 'ann' is there twice; list each user once
 Values that are written in several ways, or look like a missing one: each counts as a value of its own.
 
 >>> odd_values("the classes", ["No", "Yes", "no", "YES "])[0]
-"the classes: 4 of 4 values differ from another one only in case, blanks or Unicode form, 'No' and 'no' for ..."
+"the classes: 4 of 4 values differ from another one only in case, blanks or Unicode form, as 'No' and 'no', ..."
 >>> odd_values("the classes", ["a", "b", "NA"])
 ["the classes: 'NA' looks like a missing value and counts as a value; where it is missing, drop its rows"]
 >>> odd_values("the classes", ["no", "yes"])

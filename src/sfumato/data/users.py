@@ -3,7 +3,8 @@
 The user is the unit that everything later samples, clips and accounts for, so a user's records must not be
 spread over two users, nor may one user be listed twice in a subset; both are refused here.
 
-The same class serves arrays in memory and a memory-mapped store: `inputs` only has to give a slice of rows. A subset shares the arrays of the whole.
+The same class serves arrays in memory and a memory-mapped store: `inputs` only has to give a slice of rows. A subset
+shares the arrays of the whole.
 
 >>> inputs = np.arange(12, dtype=np.float32).reshape(6, 2)
 >>> from sfumato.data.users import from_arrays
