@@ -106,7 +106,9 @@ def test_users_baselines_are_what_a_constant_model_measures() -> None:
     np.testing.assert_allclose(Values().baselines(lambda: iter(values), None)["constant"].sum(axis=0), wanted)
 
 
-def test_pairs_of_tokens_are_counted_in_one_half_and_measured_on_the_other() -> None:
+@pytest.mark.parametrize("waiting", [1 << 22, 5])
+def test_pairs_of_tokens_are_counted_in_one_half_and_measured_on_the_other(waiting: int, monkeypatch) -> None:
+    monkeypatch.setattr("sfumato.federated.tasks._MOST_WAITING", waiting)
     rng = np.random.default_rng(4)
     users = [rng.choice([1, 2, 3, 4], (3, 6), p=[0.5, 0.2, 0.2, 0.1]) for _ in range(6)]
     for user in users:

@@ -351,6 +351,7 @@ class NextToken(OutputTask):
 
 
 _FEWEST_USERS = 4  # half of whom count pairs of tokens
+_MOST_WAITING = 1 << 22  # pairs of tokens that are counted at once
 _PRIOR = 5.0
 """Observations that the frequencies of single tokens count for, next to those of the pairs that follow a token."""
 
@@ -387,12 +388,22 @@ class _Bigrams:
     def __init__(self, counts: np.ndarray) -> None:
         self._size = len(counts) + 1  # the last id stands in front of a sequence
         self._single = counts / max(counts.sum(), 1)
-        self._seen: list[np.ndarray] = []
+        self._codes, self._counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
+        self._waiting: list[np.ndarray] = []
 
     def add(self, labels: np.ndarray) -> None:
-        """Count the pairs of some sequences, [n, T]."""
+        """Count the pairs of some sequences, [n, T]; memory grows with kinds of pairs, not with tokens."""
         before, tokens = self._pairs(labels)
-        self._seen.append(before * self._size + tokens)
+        self._waiting.append(before * self._size + tokens)
+        if sum(map(len, self._waiting)) > _MOST_WAITING:
+            self._count()
+
+    def _count(self) -> None:
+        codes, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *self._waiting]), return_counts=True)
+        every, place = np.unique(np.concatenate([self._codes, codes]), return_inverse=True)
+        weights = np.concatenate([self._counts, counts])
+        self._codes, self._counts = every, np.bincount(place, weights=weights, minlength=len(every)).astype(np.int64)
+        self._waiting = []
 
     def predict(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Tokens of sequences without padding, whether each is the most likely one, and its log loss, [n] each."""
@@ -407,7 +418,8 @@ class _Bigrams:
     @cached_property
     def _table(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
         """Codes of pairs in order, their counts, how often each token comes first, and what most likely follows it."""
-        codes, counts = np.unique(np.concatenate([np.zeros(0, np.int64), *self._seen]), return_counts=True)
+        self._count()
+        codes, counts = self._codes, self._counts
         before, tokens = codes // self._size, codes % self._size
         firsts = np.bincount(before, weights=counts, minlength=self._size)
         best = np.full(self._size, self._single.argmax(), np.int64)
