@@ -31,6 +31,7 @@ from sfumato.federated.tasks import (
     embed,
     evaluate,
     nearest_pictures,
+    nearest_share,
     task_of,
 )
 from sfumato.sampling import Cohort
@@ -55,10 +56,10 @@ def places(told: list[dict]) -> list[int]:
 
 
 def test_each_is_told_with_its_nearest_others_and_whether_they_are_the_same():
-    turns = np.array([0, 0.1, 3, 1, 1.15, 1.3, 2, 2.1, 2.3, 2.9, 0.4, 2.84])  # angles; no two are equally far
+    turns = np.random.default_rng(0).uniform(0, 3, 12)  # angles; no two are equally far
     rows = nearest_pictures(people(), LABELS, np.stack([np.cos(turns), np.sin(turns)], 1).astype(np.float32))
-    assert places(rows) == [0, 3, 6, 9]
-    for row, asked in zip(rows, (0, 3, 6, 9), strict=True):
+    assert sorted(LABELS[places(rows)]) == sorted(set(LABELS.tolist()))  # one of each class
+    for row, asked in zip(rows, places(rows), strict=True):
         order = [int(place) for place in np.argsort(np.abs(turns - turns[asked])) if place != asked][:5]
         assert places(row["nearest"]) == order
         assert [near["same"] for near in row["nearest"]] == [place // 3 == asked // 3 for place in order]
@@ -68,7 +69,16 @@ def test_pictures_are_found_in_a_view_that_leaves_classes_out():
     part = split_labels(people(), test=["1", "3"]).test
     labels = np.concatenate([part.examples(user)[1] for user in range(len(part))])
     rows = nearest_pictures(part, labels, np.eye(6, dtype=np.float32) + 0.5)
-    assert places(rows) == [3, 9]
+    assert sorted(place // 3 for place in places(rows)) == [1, 3]
+
+
+def test_the_share_of_right_ones_is_over_all_pictures_and_not_over_those_shown():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(300), 2)
+    random, perfect = rng.normal(size=(600, 16)), np.repeat(rng.normal(size=(300, 16)), 2, axis=0)
+    assert nearest_share(labels, random.astype(np.float32)) < 0.02
+    assert nearest_share(labels, perfect.astype(np.float32)) == pytest.approx(0.2)  # one of five can be right
+    assert nearest_share(np.arange(600), random.astype(np.float32)) is None
 
 
 def test_inputs_that_are_no_pictures_have_none():

@@ -447,8 +447,9 @@ def _ids(data: UserDataset, names: tuple[str, ...]) -> Tensor:
 
 # The pictures whose embeddings are nearest to some others, for people who would rather look than read a recall.
 #
-# Six pictures of six classes are asked for, evenly spaced over the data and not chosen by what comes out. The answer
-# holds copies of pictures: it is as private as the records it was made from, and for their owner only.
+# Six pictures of six classes are shown, drawn at random and not chosen by what comes out; next to them stands the share
+# of right ones over many pictures. The answer holds copies of pictures: it is as private as the records it was made
+# from, and for their owner only.
 
 
 ASKED = 6
@@ -457,6 +458,13 @@ ASKED = 6
 
 SHOWN = 5
 """Nearest others of each."""
+
+
+COUNTED = 1000
+"""Pictures whose nearest others are counted for the share of right ones, at most."""
+
+
+_PUBLIC_SEED = 0  # which pictures are looked at is no secret
 
 
 _SIDE = 64  # pixels of a copy, at most: to recognise it by, and some kilobytes
@@ -478,10 +486,7 @@ def nearest_pictures(data: UserDataset, labels: np.ndarray, vectors: np.ndarray)
     asked = _asked(labels)
     if not len(asked) or not _are_pictures(data):
         return []
-    found = [
-        [place for place in places if place != row][:SHOWN]
-        for row, places in zip(asked, nearest(vectors[asked], [vectors], count=SHOWN + 1)[0], strict=True)
-    ]
+    found = _others(vectors, asked)
     ends = np.cumsum(data.sizes)
 
     def shown(row: int) -> dict[str, Any]:
@@ -502,13 +507,36 @@ def nearest_pictures(data: UserDataset, labels: np.ndarray, vectors: np.ndarray)
     ]
 
 
+def nearest_share(labels: np.ndarray, vectors: np.ndarray) -> float | None:
+    """Of the nearest others of pictures drawn at random, the share that shows the same class; None where no picture has
+    another of its class. Arguments as for `nearest_pictures`."""
+    paired = _paired(labels)
+    if not len(paired):
+        return None
+    drawn = np.random.default_rng(_PUBLIC_SEED).permutation(paired)[:COUNTED]
+    found = _others(vectors, drawn)
+    return float(
+        np.mean([labels[place] == labels[row] for row, places in zip(drawn, found, strict=True) for place in places])
+    )
+
+
+def _others(vectors: np.ndarray, asked: np.ndarray) -> list[list[int]]:
+    """The places of the most similar others of each row that is asked for."""
+    places = nearest(vectors[asked], [vectors], count=SHOWN + 1)[0]
+    return [[place for place in each if place != row][:SHOWN] for row, each in zip(asked, places.tolist(), strict=True)]
+
+
+def _paired(labels: np.ndarray) -> np.ndarray:
+    """Rows of classes that have two."""
+    _, place, count = np.unique(labels, return_inverse=True, return_counts=True)
+    return np.flatnonzero(count[place] > 1)
+
+
 def _asked(labels: np.ndarray) -> np.ndarray:
-    """The first picture of each of some classes that have two, evenly spaced."""
-    _, first, count = np.unique(labels, return_index=True, return_counts=True)
-    first = first[count > 1]
-    if not len(first):
-        return first
-    return first[np.unique(np.linspace(0, len(first) - 1, ASKED).astype(np.int64))]
+    """One picture each of some classes that have two, drawn at random."""
+    drawn = np.random.default_rng(_PUBLIC_SEED).permutation(_paired(labels))
+    _, first = np.unique(labels[drawn], return_index=True)
+    return drawn[np.sort(first)[:ASKED]]
 
 
 def _are_pictures(data: UserDataset) -> bool:
@@ -591,6 +619,7 @@ def evaluate(
         row["baselines"] = {RANDOM: compared(measures, {"auc": error_gain(row["auc"] - 0.5, errors["auc"])})}
         if pictures := nearest_pictures(data, labels, vectors):
             row["nearest"] = pictures
+            row["nearest_right"] = nearest_share(labels, vectors)
     return row
 
 

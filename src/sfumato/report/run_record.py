@@ -80,6 +80,7 @@ class Score:
         not_finite: test examples that gave no finite output.
         by_records: by how many records people have, for models with a part of their own.
         nearest: pictures that were asked for, with those nearest to them.
+        nearest_right: of the nearest ones of many pictures, the share that shows the same class; None if unknown.
         baselines: trivial predictor → its measures, and the model's gain in each, see `sfumato.metrics.baselines`.
         standard_error: of measures of which it is known.
         likely_cause: what probably kept the model from learning, a sentence; "" if nothing did, or none is known.
@@ -98,6 +99,7 @@ class Score:
     baselines: dict[str, dict[str, Any]] = field(default_factory=dict)
     standard_error: dict[str, float] = field(default_factory=dict)
     likely_cause: str = ""
+    nearest_right: float | None = None
 
 
 @dataclass(frozen=True)
@@ -545,7 +547,8 @@ class NearestImages:
     Attributes:
         rows: for each picture that was asked for, itself and those nearest to it by each model; same order as `models`.
         models: "untrained", "trained".
-        right: of all that are shown for a model, how many show the class that was asked for, as "7 of 30".
+        right: of each model, the share of the nearest ones that show the class that was asked for, over many pictures:
+            "54.2 %"; in files without it "7 of 30 shown".
     """
 
     rows: list[tuple[Picture, list[tuple[Picture, ...]]]]
@@ -567,5 +570,7 @@ def nearest_images(run: RunRecord) -> NearestImages | None:
 
 
 def _right(score: Score) -> str:
+    if score.nearest_right is not None:
+        return f"{100 * score.nearest_right:.1f} %"
     same = [picture.same for asked in score.nearest for picture in asked.nearest]
-    return f"{sum(same)} of {len(same)}"
+    return f"{sum(same)} of {len(same)} shown"
