@@ -36,7 +36,7 @@ from adversarial.specimens import (
     largest_move,
     numbers,
 )
-from sfumato import central, data, federated, guard, voting
+from sfumato import central, data, federated, guard
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central.custom_loop import contribution, dataset
@@ -61,6 +61,7 @@ from sfumato.training import RoundContext, Trainable, loop
 from sfumato.training import frozen_features as split_module
 from sfumato.training.private_sum import PrivateSum
 from sfumato.training.server import Server
+from sfumato.voting import run as voting_run
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "explanation" / "adversarial-review.md"
 BEGIN, END = "<!-- table -->\n", "<!-- /table -->\n"
@@ -320,7 +321,7 @@ def unchecked() -> Iterator[None]:
         patch.setattr(dataset, "histories", lambda *_: None)
         for module in (central.gradients, contribution, federated.contribution):
             patch.setattr(module, "due", lambda *_, **__: False)
-        patch.setattr(voting.run, "histories", lambda *_: None)
+        patch.setattr(voting_run, "histories", lambda *_: None)
         patch.setattr(
             central.examples,
             "self_check",
