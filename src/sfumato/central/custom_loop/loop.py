@@ -41,8 +41,7 @@ if TYPE_CHECKING:
 
 _BATCH, _STEP, _PAUSE, _OVER = "batch", "step", "pause", "over"
 _LEFT_OUT = (
-    "backward(losses) was not called for a micro-batch, whose examples were drawn; call it with their losses, whatever "
-    "they are"
+    "a micro-batch was left out of backward(losses); its examples were drawn, so give their losses, whatever they are"
 )
 
 
