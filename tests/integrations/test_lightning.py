@@ -10,18 +10,47 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from lightning.pytorch import Callback, callbacks
+from lightning.pytorch import Callback, Trainer, callbacks
 from torch import nn
 from torch.optim import lr_scheduler
+from torch.utils.data import DataLoader
 from torchmetrics import MeanMetric, SumMetric
 
 from central.loops import STEPS, losses_of, net, plan, records, same, sgd, train, usual
-from integrations.modules import Module, held_out, trainer
 from sfumato._check import InputError
 from sfumato.integrations import MLflow, PrivateModule, WandB
 from sfumato.integrations.loggers import Place
 from sfumato.training import RunOptions
 from slow import slow_but
+
+# LightningModules on made-up records, and Trainers that say little.
+
+
+class Module(PrivateModule):
+    """The network of the loops' tests."""
+
+    def __init__(self, network: nn.Module | None = None) -> None:
+        super().__init__()
+        self.net = net() if network is None else network
+
+    def losses(self, batch, index):
+        return losses_of(self.net, batch)
+
+    def validation_step(self, batch, index):
+        self.log("loss", losses_of(self.net, batch).mean())
+
+    def configure_optimizers(self):
+        return sgd(self.net)
+
+
+def trainer(**settings) -> Trainer:
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    return Trainer(**{"max_epochs": -1, "logger": False, "accelerator": "cpu", **quiet} | settings)
+
+
+def held_out() -> DataLoader:
+    return DataLoader(records(), batch_size=150)
+
 
 # A module that Lightning's Trainer drives is the loop of one's own: the same bits, checkpoints and statement.
 
