@@ -424,7 +424,10 @@ def _score(value: Any) -> Score:
     baselines = {str(name): _baseline(row) for name, row in (value.get("baselines") or {}).items()}
     errors = {str(name): float(error) for name, error in (value.get("standard_error") or {}).items()}
     cause = str(value.get("likely_cause") or "")
-    return Score(recall, area, fpr, tpr, accuracy, log_loss, numbers, lost, groups, nearest, baselines, errors, cause)
+    right = finite(value.get("nearest_right"))
+    return Score(
+        recall, area, fpr, tpr, accuracy, log_loss, numbers, lost, groups, nearest, baselines, errors, cause, right
+    )
 
 
 def _baseline(value: Any) -> dict[str, Any]:
