@@ -1,25 +1,33 @@
-"""The training commands: what a run leaves, what it tells, and how it is stopped and gone on with."""
+"""Training on users: from the records to the released files, with public negatives, frozen layers and logs."""
 
 import json
 import re
 import shutil
 import signal
+import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
+import torch
 from PIL import Image
 from safetensors.numpy import load_file, save_file
 
 from forked import team
-from sfumato import data
+from sfumato import data, models
 from sfumato.cli import main
 from sfumato.federated import FedEmb
 from sfumato.runs import checkpoint
 from sfumato.statement import Statement
 from sfumato.training.fit import Setup
+from sfumato.training.frozen_features import PrefixCache
+from slow import one_in, slow_but
+
+# The training commands: what a run leaves, what it tells, and how it is stopped and gone on with.
+
 
 FILES = (
     "plan.json",
@@ -344,3 +352,467 @@ def test_a_setting_of_another_kind_of_clipping_is_one_line(sfumato, people: Path
     line = sfumato(*words, "--clipping.quantile", 0.9).line
     assert "--clipping.quantile is for --clipping adaptive, and --clipping is flat" in line
     assert not (tmp_path / "run").exists()
+
+
+# What `--dry-run` and `check-model` approve, the run trains; what they refuse, it refuses, in the same words.
+
+
+RUN = ("--public-classes", "--steps", 1, "--cohort", 4, "--noise", 1, "--threads", 1)
+
+CLASSIFIERS = [
+    ("pictures", "lenet5", ()),
+    ("colours", "lenet5", ()),
+    ("tiny", "lenet5", ()),
+    ("floats", "lenet5", ()),
+    ("floats", "lenet300_100", ()),
+    ("numbers", "lenet300_100", ()),
+    ("whole", "lenet300_100", ()),
+    ("numbers", "lenet5", ()),
+    ("numbers", "ctr", ()),
+    ("pictures", "lenet5", ("--num-classes", 2)),
+    ("pictures", "lenet5", ("--num-classes", 5)),
+    ("pictures", "lenet5", ("--normalisation", "group")),
+    ("pictures", "lenet5", ("--normalisation", "public_batch")),
+    ("pictures", "lenet5", ("--model-options", "nothing=3")),
+    ("pictures", "lenet5", ("--trainable", "norm")),
+    ("pictures", "lenet5", ("--size", 9)),
+    ("pictures", "lenet5", ("--pretrained", "none.safetensors")),
+    ("few", "lenet5", ("--test-share", 0)),
+    ("texts", "bilstm", ("--vocabulary", 50, "--length", 6, "--model-options", "hidden=4")),
+    ("texts", "lenet5", ("--vocabulary", 50, "--length", 6)),
+    ("pictures", "bilstm", ()),
+]
+BACKBONES = [
+    (),
+    ("--model", "resnet20"),
+    ("--model", "resnet2"),
+    ("--embedding-dim", 0),
+    ("--trainable", "nothing"),
+    ("--size", 2),
+    ("--weights", "none.safetensors"),
+    ("--clipping", "per_layer", "--clipping.shares", 1, 2),
+    ("--test-share", 1),
+    ("--validation-share", 0.1),
+    ("--server", "rmsprop"),
+]
+
+
+@pytest.fixture
+def records(tmp_path: Path):
+    """Data of many kinds by name: `records("pictures")`."""
+    rng = np.random.default_rng(0)
+
+    def make(kind: str) -> Path:
+        path = tmp_path / f"{kind}.npz"
+        labels = np.arange(60) % 3
+        if kind == "texts":
+            path = tmp_path / "texts.csv"
+            path.write_text("label,text\n" + "".join(f"{i % 3},this is text {i}\n" for i in range(60)))
+            return path
+        inputs = {
+            "pictures": rng.integers(0, 256, (60, 16, 16, 1), np.uint8),
+            "colours": rng.integers(0, 256, (60, 16, 16, 3), np.uint8),
+            "tiny": rng.integers(0, 256, (60, 2, 2, 1), np.uint8),
+            "floats": rng.random((60, 16, 16), np.float32),
+            "numbers": rng.random((60, 7), np.float32),
+            "whole": rng.integers(0, 9, (60, 7)),
+            "few": rng.integers(0, 256, (2, 16, 16, 1), np.uint8),
+        }[kind]
+        np.savez(path, x=inputs, y=labels[: len(inputs)])
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize(("kind", "model", "more"), slow_but(CLASSIFIERS, *CLASSIFIERS[::3]), ids=str)
+def test_a_classifier_is_checked_tried_and_trained_alike(sfumato, records, tmp_path: Path, kind, model, more):
+    data = ("--data", records(kind), *more)
+    checked = sfumato("check-model", model, *data)
+    tried = sfumato("dpsgd", "--model", model, *data, *RUN, "--cohort", 2, "--dry-run")
+    trained = sfumato("dpsgd", "--model", model, *data, *RUN, "--cohort", 2, "--out", tmp_path / "run")
+    assert checked.code == tried.code == trained.code, (checked.err, tried.err, trained.err)
+    assert tried.err == trained.err
+    if trained.code:
+        assert checked.line == trained.line
+
+
+@pytest.mark.parametrize("more", one_in(3, BACKBONES), ids=str)
+def test_a_backbone_is_tried_and_trained_alike(sfumato, people: Path, small, tmp_path: Path, more):
+    words = ("fedemb", "--data", people, *small, "--rounds", 1, "--noise", 1, *more)
+    tried, trained = sfumato(*words, "--dry-run"), sfumato(*words, "--out", tmp_path / "run")
+    assert (tried.code, tried.err) == (trained.code, trained.err)
+    if not tried.code:
+        assert "dry run: model and data were tried out; nothing was trained or written" in tried.out
+        assert not re.search(r"^\w+ +None$", tried.out, re.MULTILINE)
+
+
+def test_trying_out_writes_nothing(sfumato, people: Path, small, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    assert sfumato("fedemb", "--data", people, *small, "--noise", 1, "--dry-run").code == 0
+    assert sfumato("check-model", "lenet300_100", "--data", people).code == 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_records_nothing_is_said_to_have_been_tried(sfumato):
+    shown = sfumato("fedemb", "--epsilon", 8, "--population", 100_000, "--dry-run")
+    assert shown.out.endswith("\ndry run: nothing was trained or written\n")
+
+
+def test_check_model_reads_the_shape_from_the_records(sfumato, people: Path):
+    assert "leave them out" in sfumato("check-model", "lenet5", "--data", people, "--shape", 12, 12, 1).line
+    assert "leave them out" in sfumato("check-model", "lenet5", "--data", people, "--kind", "ids").line
+
+
+# Public negatives on the command line: pictures of others join every client, who may then hold a single class.
+
+
+ROUNDS = ("--rounds", 3, "--client.epochs", 1, "--embedding-dim", 8, "--cohort", 3, "--seed", 1)
+ALONE = ("--cohort.users-per-client", 1, "--noise", 1)
+
+
+@pytest.fixture
+def strangers(photos) -> Path:
+    """Public pictures of another size, of six people who are nobody's."""
+    return photos(6, 2, side=20)
+
+
+def test_people_of_one_class_are_clients_of_their_own(sfumato, people: Path, strangers: Path, tmp_path: Path) -> None:
+    out, words = tmp_path / "run", ("--negatives", strangers, "--client.negatives", 4)
+    assert "--client.negatives" in sfumato("fedemb", "--data", people, *ROUNDS, *ALONE).line
+    tried = sfumato("fedemb", "--data", people, *ROUNDS, *ALONE, *words, "--dry-run")
+    assert tried.code == 0
+    assert "12 examples of 6 classes" in tried.out
+    assert sfumato("fedemb", "--data", people, *ROUNDS, *ALONE, *words, "--out", out).code == 0
+    statement = json.loads((out / "statement.json").read_text())
+    assert any("12 examples of 6 classes" in line["text"] for line in statement["assumptions"])
+    assert "virtual_clients" not in [line.get("id") for line in statement["assumptions"]]
+    told = (out / "model.safetensors").read_bytes()
+    assert sfumato("fedemb", "--resume", out).code == 0
+    assert (out / "model.safetensors").read_bytes() == told
+
+
+def test_negatives_of_no_use_are_refused_in_one_line(sfumato, people: Path, strangers: Path, tmp_path: Path) -> None:
+    words = ("--data", people, *ROUNDS, "--noise", 1, "--cohort.users-per-client", 2)
+    assert "takes none of them" in sfumato("fedemb", *words, "--negatives", strangers).line
+    four = ("--client.negatives", 4)
+    assert "give negatives (--negatives)" in sfumato("fedemb", *words, *four).line
+    nowhere = sfumato("fedemb", *words, *four, "--negatives", tmp_path / "none").line
+    assert nowhere.startswith(f"--negatives: there is nothing at {tmp_path / 'none'}")
+    assert "are training records" in sfumato("fedemb", *words, *four, "--negatives", people).line
+    many = ("--client.negatives", 7, "--negatives", strangers)
+    assert "6 classes" in sfumato("fedemb", *words, *many).line
+    plain = ("--data", people, "--rounds", 3, "--cohort", 3, "--noise", 0)
+    assert "fedavg takes no public negatives" in sfumato("fedavg", *plain, "--negatives", strangers).line
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_a_run_goes_on_beside_the_same_negatives_only(
+    sfumato, people: Path, photos, strangers: Path, tmp_path: Path, cached: bool
+) -> None:
+    out = tmp_path / "run"
+    given = ("--negatives", strangers, "--client.negatives", 4)
+    more = ("--prefix-cache", tmp_path / "cache", "--trainable", "last") if cached else ()
+    assert sfumato("fedemb", "--data", people, *ROUNDS, *ALONE, *given, *more, "--out", out).code == 0
+    others = photos(6, 3, side=20)
+    line = sfumato("fedemb", "--resume", out, "--negatives", others).line
+    assert f"the negatives differ from those of the run in {out}" in line
+    assert "--negatives" in line
+    assert "another plan" not in line
+    assert sfumato("fedemb", "--resume", out).code == 0
+
+
+# --prefix-cache and adapters: commands that go on, and models that are built again.
+
+
+FROZEN = ("--trainable", "last_blocks:1+last", "--noise", 1, "--seed", 1)
+
+
+def embeddings(file: Path) -> np.ndarray:
+    return np.array(pq.read_table(file)["embedding"].to_pylist(), np.float32)
+
+
+def test_a_run_behind_a_cache_ends_as_the_run_without(sfumato, people: Path, small, tmp_path: Path):
+    for name, more in {"with": ("--prefix-cache", tmp_path / "cache"), "without": ()}.items():
+        run = sfumato("fedemb", "--data", people, *small, *FROZEN, *more, "--out", tmp_path / name)
+        assert run.code == 0, run.err
+        assert sfumato("embed", tmp_path / name, people, "--out", tmp_path / f"{name}.parquet").code == 0
+        assert sfumato("report", tmp_path / name).code == 0
+    ours, theirs = (embeddings(tmp_path / f"{name}.parquet") for name in ("with", "without"))
+    assert np.abs(ours - theirs).max() < 1e-4  # of vectors of length one, after 3 rounds in single precision
+    statements = [json.loads((tmp_path / name / "statement.json").read_text()) for name in ("with", "without")]
+    assert statements[0]["epsilon"] == statements[1]["epsilon"]
+    assert statements[0]["assumptions"] == statements[1]["assumptions"]
+    about = json.loads((tmp_path / "with" / "plan.json").read_text())["about"]
+    assert about["prefix_cache"] == str(tmp_path / "cache")
+
+
+def test_a_run_of_frozen_layers_that_nobody_seeded_goes_on(sfumato, people: Path, small, tmp_path: Path):
+    words = ("--data", people, *small, *FROZEN[:4], "--prefix-cache", tmp_path / "cache", "--out", tmp_path / "run")
+    assert sfumato("fedemb", *words).code == 0
+    again = sfumato("fedemb", "--resume", tmp_path / "run")
+    assert again.code == 0, again.err
+    assert "was finished before" in again.out
+
+
+@pytest.mark.parametrize("command", ["fedavg", "fedsgd", "centralized"])
+def test_other_commands_take_it_too(sfumato, people: Path, tmp_path: Path, command):
+    noise = () if command == "centralized" else ("--noise", 1, "--cohort", 3, "--public-classes")
+    words = ("--rounds", 2, "--embedding-dim", 8, "--trainable", "last", *noise, "--prefix-cache", tmp_path / "cache")
+    done = sfumato(command, "--data", people, *words, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    assert (tmp_path / "cache" / "private-data" / "store.json").exists()
+    assert sfumato("embed", tmp_path / "run", people, "--out", tmp_path / "e.parquet").code == 0
+
+
+def test_test_pictures_from_elsewhere_have_rows_of_their_own(sfumato, people: Path, photos, small, tmp_path: Path):
+    words = ("--test", photos(4, 3), "--prefix-cache", tmp_path / "cache", "--out", tmp_path / "run")
+    done = sfumato("fedemb", "--data", people, *small, *FROZEN, *words)
+    assert done.code == 0, done.err
+    assert {path.name for path in (tmp_path / "cache").iterdir()} == {"README.txt", "private-data", "private-test"}
+
+
+def test_adapters_are_built_again_and_the_frozen_layers_are_as_they_began(sfumato, people, small, tmp_path: Path):
+    given = ("--lora-rank", 2, "--lora-layers", "conv2", "--projection", 4, "--trainable", "lora|projection")
+    words = (*small, *given, "--noise", 1, "--seed", 1, "--prefix-cache", tmp_path / "cache")
+    done = sfumato("fedemb", "--data", people, *words, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    assert sfumato("embed", tmp_path / "run", people, "--out", tmp_path / "e.parquet").code == 0
+    assert embeddings(tmp_path / "e.parquet").shape[1] == 4
+    file = tmp_path / "run" / "model.safetensors"
+    told = models.read_metadata(file)
+    assert (told["lora_rank"], told["lora_layers"], told["projection"]) == (2, "conv2", 4)
+    model = models.lenet(8, 1, 12)
+    models.add_lora(model, rank=2, layers="conv2")
+    model = models.add_projection(model, 8, 4)
+    models.load_weights(model, file)
+    inputs = data.to_tensor(np.zeros((1, 12, 12, 1), np.uint8))
+    with torch.no_grad():
+        assert torch.allclose(models.merge_lora(model)(inputs), model(inputs), atol=1e-5)
+
+
+def stopped_in_cache(monkeypatch, after: int):
+    """Ctrl-C once so many rows are done."""
+    before = PrefixCache._computed
+    done = 0
+
+    def computed(self: PrefixCache, rows: np.ndarray) -> np.ndarray:
+        nonlocal done
+        done += len(rows)
+        if done > after:
+            raise KeyboardInterrupt
+        return before(self, rows)
+
+    monkeypatch.setattr(PrefixCache, "_computed", computed)
+
+
+def test_a_stop_while_the_cache_is_made_names_no_run_and_the_same_command_goes_on(
+    sfumato, people: Path, small, tmp_path: Path, monkeypatch
+):
+    cache, out = tmp_path / "cache", tmp_path / "run"
+    words = ("fedemb", "--data", people, *small, *FROZEN, "--prefix-cache", cache, "--out", out)
+    with monkeypatch.context() as patched:
+        stopped_in_cache(patched, after=32)
+        told = sfumato(*words)
+    assert told.code == 130
+    assert told.err == (
+        "sfumato: stopped while the records went through the frozen layers, and no run has begun; run the same command "
+        f"again, and {cache} goes on where it stopped\n"
+    )
+    assert "--resume" not in told.out
+    assert not out.exists()
+    seen: list[int] = []
+    before = PrefixCache._computed
+    monkeypatch.setattr(PrefixCache, "_computed", lambda self, rows: (seen.append(len(rows)), before(self, rows))[1])
+    again = sfumato(*words)
+    assert again.code == 0, again.err
+    assert f"go on after a stop with: sfumato fedemb --resume {out}" in again.out
+    assert sum(size for size in seen if size > 1) == 64 - 32  # single rows are looked at again
+    shutil.rmtree(cache)
+    with monkeypatch.context() as patched:
+        stopped_in_cache(patched, after=32)
+        told = sfumato("fedemb", "--resume", out)
+    assert "no run has begun" not in told.err
+    assert "run the same command again" in told.err
+
+
+def test_a_stop_with_layers_that_are_drawn_anew_each_time_says_so(sfumato, people, small, tmp_path, monkeypatch):
+    words = ("fedemb", "--data", people, *small, *FROZEN[:4], "--prefix-cache", tmp_path / "cache", "--out")
+    with monkeypatch.context() as patched:
+        stopped_in_cache(patched, after=32)
+        told = sfumato(*words, tmp_path / "run")
+    assert "without --weights and --seed these layers are others each time" in told.err
+    assert f"delete {tmp_path / 'cache'} and start again" in told.err
+    assert "was begun with other options" in sfumato(*words, tmp_path / "run").line
+
+
+REFUSED = {
+    "everything": (
+        ("--trainable", "all", "--prefix-cache", "cache"),
+        "nothing is frozen before the first trained layer",
+    ),
+    "no rank": (("--lora-layers", "conv2"), "--lora-layers names layers for --lora-rank"),
+    "no such layer": (
+        ("--lora-rank", 2, "--lora-layers", "fire", "--trainable", "lora"),
+        "--lora-rank 2 --lora-layers 'fire': layers='fire' names none to give an adapter of rank 2; the convolutions "
+        "and dense layers of this LeNet are conv1, conv2, embedding",
+    ),
+    "too high": (
+        ("--lora-rank", 99, "--lora-layers", "conv1", "--trainable", "lora"),
+        "rank 99 must be below 25, that of layer conv1",
+    ),
+    "adapters that nobody trains": (("--lora-rank", 2), "give lora (adapters alone)"),
+    "no adapters to train": (("--trainable", "lora+last"), "there are none; add --lora-rank 4"),
+    "no projection to train": (("--trainable", "projection"), "there is none; add --projection 64"),
+    "blocks": (("--trainable", "last_blocks:7"), "last_blocks must be from 1 to 2, the blocks of this LeNet, got 7"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_bad_input_is_one_line_and_leaves_nothing(sfumato, people, small, tmp_path: Path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    words, line = REFUSED[name]
+    assert line in sfumato("fedemb", "--data", people, *small, "--noise", 1, *words, "--out", "run").line
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_another_model_or_other_pictures_are_refused_with_the_remedy(sfumato, people, photos, small, tmp_path: Path):
+    words = (*small, "--trainable", "last", "--noise", 1, "--prefix-cache", tmp_path / "cache")
+    assert sfumato("fedemb", "--data", people, *words, "--seed", 1, "--out", tmp_path / "run").code == 0
+    other = sfumato("fedemb", "--data", people, *words, "--seed", 2, "--out", tmp_path / "two").line
+    assert "private-data was made of something else (layers" in other
+    assert "delete this one and it is made again" in other
+    others = sfumato("fedemb", "--data", photos(16, 4), *words, "--seed", 1, "--out", tmp_path / "two").line
+    assert "private-data was made of something else (records" in others
+    assert not (tmp_path / "two").exists()
+
+
+def test_models_that_are_no_backbones_take_no_adapters(sfumato, tmp_path: Path):
+    (tmp_path / "play.txt").write_text("ROMEO:\nIt is the east.\n\nJULIET:\nAy me.\n\n" * 4)
+    words = ("--text", "characters", "--model", "lstm", "--noise", 1, "--cohort", 2)
+    line = sfumato("fedavg", "--data", tmp_path / "play.txt", *words, "--lora-rank", 2, "--test-share", 0).line
+    assert "--lora-rank is for backbones of embeddings" in line
+
+
+# `--log`: where a command logs, what it leaves out, and one line for what is of no use before data are read.
+
+
+NOWHERE = ("dpsgd", "--data", "nowhere.npz", "--noise", 1)
+SMALL = (
+    "--steps",
+    3,
+    "--cohort",
+    20,
+    "--noise",
+    1,
+    "--model",
+    "lenet300_100",
+    "--public-classes",
+    "--task",
+    "classes",
+)
+
+
+@pytest.fixture
+def digits(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    path = tmp_path / "digits.npz"
+    np.savez(path, x_train=rng.integers(0, 256, (60, 8, 8), np.uint8), y_train=rng.integers(0, 3, 60))
+    return path
+
+
+@pytest.fixture
+def scalars():
+    """What TensorBoard reads from a folder: name → steps."""
+    reader = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="needs the tensorboard extra"
+    )
+
+    def read(folder: Path) -> dict[str, list[int]]:
+        found = reader.EventAccumulator(str(folder))
+        found.Reload()
+        return {name: [event.step for event in found.Scalars(name)] for name in found.Tags()["scalars"]}
+
+    return read
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--log", "tensorbord:tb"), "got tensorbord:tb (did you mean tensorboard?)"),
+        (("--log", "tensorboard"), "--log must be tensorboard:DIR"),
+        (("--log", "tensorboard:"), "--log must be tensorboard:DIR"),
+        (("--log", "wandb"), "--log must be tensorboard:DIR"),
+        (("--log", "tensorboard:tb", "--log", "tensorboard:tb"), "--log tensorboard:tb is given twice"),
+        (("--log", "tensorboard:notes.txt"), "notes.txt is a file"),
+        (("--log", "mlflow:https://me:secret@example.org"), "MLFLOW_TRACKING_PASSWORD"),
+        (("--log", "wandb:what?"), "PROJECT or ENTITY/PROJECT"),
+        (("--log-private",), "--log-private says what is logged, and there is no log"),
+        (("--public-evaluation",), "--public-evaluation says what is logged, and there is no log"),
+    ],
+)
+def test_a_log_of_no_use_is_one_line_before_the_data_are_read(sfumato, tmp_path, monkeypatch, words, named):
+    monkeypatch.chdir(tmp_path)
+    Path("notes.txt").write_text("")
+    assert named in sfumato(*NOWHERE, *words).line
+    assert not Path("runs").exists()
+
+
+@pytest.mark.parametrize(("log", "module"), [("wandb:faces", "wandb"), ("mlflow:faces", "mlflow")])
+def test_a_missing_package_is_one_line_before_the_data_are_read(sfumato, monkeypatch, log, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    assert f"pip install 'sfumato[{module}]'" in sfumato(*NOWHERE, "--log", log).line
+
+
+def test_a_run_logs_into_a_folder_of_its_own_without_what_is_private(sfumato, scalars, digits, tmp_path):
+    out, log = tmp_path / "first", tmp_path / "tb"
+    words = ("--data", digits, *SMALL, "--validation-share", 0.2, "--evaluate-every", 1, "--out", out)
+    shown = sfumato("dpsgd", *words, "--log", f"tensorboard:{log}")
+    assert shown.code == 0, shown.err
+    found = scalars(log / "first")
+    assert found["epsilon"] == found["learning_rate"] == [1, 2, 3]
+    assert found["statement/epsilon"] == [3]
+    assert not [name for name in found if name.startswith(("private/", "validation/", "test/"))]
+
+
+def test_each_log_that_is_named_is_written_and_private_numbers_are_called_that(sfumato, scalars, digits, tmp_path):
+    one, other = tmp_path / "one", tmp_path / "other"
+    words = ("--data", digits, *SMALL, "--log", f"tensorboard:{one}", "--out", tmp_path / "run")
+    shown = sfumato("dpsgd", *words, "--log-private", f"--log=tensorboard:{other}")
+    assert shown.code == 0, shown.err
+    assert scalars(one / "run") == scalars(other / "run")
+    assert scalars(one / "run")["private/loss"] == [1, 2, 3]
+    statement = json.loads((tmp_path / "run" / "statement.json").read_text())
+    assert any("logged to TensorBoard" in sentence["text"] for sentence in statement["assumptions"])
+
+
+def test_measurements_are_logged_where_the_data_are_said_to_be_public(sfumato, scalars, digits, tmp_path):
+    words = ("--data", digits, *SMALL, "--validation-share", 0.2, "--evaluate-every", 1, "--out", tmp_path / "run")
+    shown = sfumato("dpsgd", *words, "--log", f"tensorboard:{tmp_path / 'tb'}", "--public-evaluation")
+    assert shown.code == 0, shown.err
+    assert scalars(tmp_path / "tb" / "run")["validation/accuracy"] == [0, 1, 2, 3]
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_goes_on_in_the_same_log(process, sfumato, scalars, digits, tmp_path):
+    """Killed for real, at any moment after a few steps."""
+    out, log = tmp_path / "run", tmp_path / "tb"
+    words = ("--data", digits, *SMALL, "--steps", 2000, "--checkpoint-every", 7, "--out", out, "--test-share", 0)
+    child = process("dpsgd", *words, "--log", f"tensorboard:{log}")
+    metrics, until = out / "metrics.jsonl", time.monotonic() + 100
+    while not (metrics.exists() and metrics.read_text().count("\n") > 20) and time.monotonic() < until:
+        assert child.poll() is None, child.errors
+        time.sleep(0.01)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    before = len(scalars(log / "run")["epsilon"])
+    assert 20 <= before < 2000
+    again = process("dpsgd", "--resume", out)
+    while metrics.read_text().count("\n") < before + 20 and time.monotonic() < until:
+        assert again.poll() is None, again.errors
+        time.sleep(0.01)
+    again.send_signal(signal.SIGTERM)
+    assert again.wait() == 130
+    steps = scalars(log / "run")["epsilon"]
+    assert steps == list(range(1, len(steps) + 1))
+    assert len(steps) > before
+    assert len(list((log / "run").iterdir())) == 2

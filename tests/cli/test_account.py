@@ -1,4 +1,4 @@
-"""account, calibrate and extrapolate: the numbers are those of the library, for people and for machines."""
+"""`sfumato account` and `calibrate`: what a run costs, and the number that is left open."""
 
 import json
 import math
@@ -6,6 +6,12 @@ import math
 import pytest
 
 from sfumato import accounting as acc
+from sfumato.accounting.strategies import root_error
+from sfumato.accounting.strategy_search import optimize_blt
+from sfumato.report import extrapolate
+from slow import slow_but
+
+# account, calibrate and extrapolate: the numbers are those of the library, for people and for machines.
 
 
 def test_account_gives_the_library_s_numbers(sfumato):
@@ -341,3 +347,312 @@ def test_extrapolate_gives_both_conventions(sfumato):
 def test_extrapolate_refuses_a_cohort_larger_than_the_population(sfumato):
     assert "the population is 100" in sfumato("extrapolate", "--populations", 100).line
     assert "population" in sfumato("extrapolate", "--populations", 1000.5).line
+
+
+# `account tree`, `account matrix`, and the crossing of sampled and correlated noise in `extrapolate`.
+
+
+CORRELATED_RUN = [
+    "--noise-multiplier",
+    7,
+    "--steps",
+    2000,
+    "--max-participations",
+    6,
+    "--min-separation",
+    313,
+    "--delta",
+    "1e-10",
+]
+
+
+def told(sfumato, *words) -> dict:
+    done = sfumato(*words, "--json")
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def test_the_production_run_costs_what_was_published(sfumato):
+    found = told(sfumato, "account", "tree", *CORRELATED_RUN)
+    assert round(found["rho"], 2) == 0.81
+    assert found["squared_sensitivity"] == 79
+    assert found["epsilon"] == pytest.approx(8.526, abs=5e-4)
+    assert acc.event_from_json(found["event"]) == acc.TreeAggregation(
+        noise_multiplier=7.0, steps=2000, max_participations=6, min_separation=313
+    )
+    out = sfumato("account", "tree", *CORRELATED_RUN).out
+    assert "taken to be: 2,000 rounds with tree noise" in out
+    assert "best: epsilon 8.526; rho 0.8061" in out
+
+
+def test_a_matrix_tells_cost_and_error_of_the_strategy_that_it_found(sfumato):
+    found = told(sfumato, "account", "matrix", "--strategy", "blt", *CORRELATED_RUN)
+    limits = acc.Participation(rounds=2000, max_participations=6, min_separation=313)
+    error = found["prefix_error_mean"] / 7 * found["squared_sensitivity"] ** 0.5
+    assert error == pytest.approx(root_error(optimize_blt(limits, buffers=4, error="mean"), limits, "mean"), rel=1e-9)
+    event = acc.event_from_json(found["event"])
+    assert acc.guarantee(event, "zero_out").epsilon(1e-10) == found["epsilon"]
+
+
+def test_banded_columns_count_as_they_are_or_as_papers_count_them(sfumato):
+    limits = ["--max-participations", 2, "--min-separation", 1427, "--delta", "1e-10"]
+    words = ["account", "matrix", "--strategy", "banded", "--noise-multiplier", 8.35, "--steps", 2000, *limits]
+    as_found, papers = told(sfumato, *words, "--bands", 8), told(sfumato, *words, "--bands", 8, "--unit-columns")
+    assert round(papers["rho"], 6) == 0.014343  # Gboard, Brazilian Portuguese: 2 / (2 * 8.35^2)
+    assert papers["squared_sensitivity"] == pytest.approx(2, rel=1e-9)
+    assert as_found["epsilon_unit_columns"] == papers["epsilon"] < as_found["epsilon"] == papers["epsilon_as_found"]
+    shown = sfumato(*words, "--bands", 8).out
+    assert f"as papers count noise (--unit-columns): epsilon {papers['epsilon']:.4g}\n" in shown
+    other = sfumato(*words, "--bands", 8, "--unit-columns").out
+    assert f"as they were found or given: epsilon {as_found['epsilon']:.4g}\n" in other
+
+
+def test_columns_that_overlap_have_no_second_line(sfumato):
+    words = ["account", "matrix", "--strategy", "banded", "--noise-multiplier", 2, "--steps", 9]
+    overlapping = [*words, "--coefficients", 1, 0.5, 0.25, "--min-separation", 1]
+    assert "epsilon_unit_columns" not in told(sfumato, *overlapping)
+    assert "bands must be <= --min-separation" in sfumato(*overlapping, "--unit-columns").line
+
+
+def test_coefficients_can_be_given(sfumato):
+    words = ["--noise-multiplier", 2, "--steps", 4, "--min-separation", 1]
+    found = told(sfumato, "account", "matrix", "--strategy", "banded", "--coefficients", 1, 0.5, *words)
+    assert found["squared_sensitivity"] == pytest.approx(2.5)  # columns (1, .5) in two rounds
+    assert found["event"]["parameters"] == [1.0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tree", "--noise-multiplier", 1, "--steps", 9, "--adjacency", "add_remove"], "one unit more would shift"),
+        (["tree", "--noise-multiplier", 0, "--steps", 9], "--noise-multiplier must be > 0, got 0"),
+        (["tree", "--noise-multiplier", 1, "--steps", 0], "steps must be a whole number >= 1, got 0"),
+        (
+            ["tree", "--noise-multiplier", 1, "--steps", 9, "--max-participations", 3, "--min-separation", 4],
+            "--max-participations must be <= 2, got 3: no more fit into 9 rounds with 4 between two",
+        ),
+        (["tree", "--noise-multiplier", 1, "--steps", 9, "--completion"], "need --restart-every"),
+        (
+            ["matrix", "--noise-multiplier", 1, "--steps", 9, "--strategy", "blt", "--coefficients", 0.1],
+            "as many output scales as decays, got 1",
+        ),
+        (
+            ["matrix", "--noise-multiplier", 1, "--steps", 9, "--strategy", "gaussian", "--coefficients", 0.1],
+            "coefficients are for banded, blt and bisr, got gaussian",
+        ),
+        (
+            ["matrix", "--noise-multiplier", 1, "--steps", 9, "--strategy", "blt", "--unit-columns"],
+            "--unit-columns is for --strategy banded, got blt",
+        ),
+        (
+            ["matrix", "--noise-multiplier", 1, "--steps", 9, "--strategy", "banded", "--bands", 4],
+            "bands must be <= --min-separation",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_one_line(sfumato, words, message):
+    done = sfumato("account", *words)
+    assert done.code == 2
+    assert done.out == ""
+    assert message in done.err
+    assert done.err.count("\n") == 1
+
+
+def test_sampled_and_correlated_noise_cross(sfumato, tmp_path):
+    run = ["--users-per-client", 1, "--clients-per-round", 100, "--rounds", 400, "--noise-multiplier", 0.3]
+    words = [*run, "--populations", "3e5", "--multipliers", 1, 2, 4, "--noises", "tree", "blt"]
+    found = told(sfumato, "extrapolate", *words, "--figure", tmp_path / "x.svg")
+    assert [each["noise"] for each in found["crossings"]] == ["tree", "blt"]
+    by_users = {row["users_per_round"]: row for row in found["rows"]}
+    for each in found["crossings"]:
+        below, above = (
+            by_users[users]["epsilon_user"]["pld"] / by_users[users]["epsilon_correlated"][each["noise"]]
+            for users in (100, 400)
+        )
+        assert below > 1 > above
+        assert 100 < each["users_per_round"] < 400
+    figure = (tmp_path / "x.svg").read_text()
+    assert "300000 blt user" in figure
+    assert "the same at" in sfumato("extrapolate", *words).out
+
+
+def test_correlated_noise_in_an_extrapolation_has_the_error_of_sampled_noise():
+    """By hand for the tree: 64 rounds, 10 of 100 users a round, so that they come every tenth round."""
+    row = extrapolate(
+        noise_multiplier=2.0,
+        rounds=64,
+        clients_per_round=10,
+        users_per_client=1,
+        populations=[100],
+        multipliers=[1],
+        noises=["tree"],
+    )[0]
+    tree = acc.strategies.BinaryTree()
+    z = 2.0 * (sum(range(1, 65)) / tree.prefix_variance(64).sum()) ** 0.5
+    event = acc.TreeAggregation(noise_multiplier=z, steps=64, max_participations=None, min_separation=9)
+    expected = acc.guarantee(event, "zero_out").epsilon(row.delta)
+    assert row.epsilon_correlated == {"tree": pytest.approx(expected, rel=1e-9)}
+
+
+# calibrate: one target, two of three numbers; what is found meets it, and a mistake is one line.
+
+
+RUN_TO_CALIBRATE = ("--sampling-rate", 0.01, "--steps", 1000)
+TARGETS = [
+    (("--epsilon", 1.5, "--delta", 1e-6), lambda promise: promise.epsilon(1e-6) / 1.5),
+    (("--epsilon", 1.5), lambda promise: promise.epsilon(1e-5) / 1.5),
+    (("--rho", 0.2), lambda promise: promise.rho() / 0.2),
+    (("--mu", 0.4), lambda promise: promise.gdp().mu / 0.4),
+    (("--advantage", 0.1), lambda promise: promise.advantage() / 0.1),
+    (("--tpr", 0.02), lambda promise: float(promise.tpr(0.01)) / 0.02),
+    (("--tpr", 0.2, "--fpr", 0.15), lambda promise: float(promise.tpr(0.15)) / 0.2),
+]
+
+
+def guarantee(z: float, q: float = 0.01, n: int = 1000, adjacency="add_remove") -> acc.Guarantee:
+    return acc.guarantee(acc.Gaussian(z).poisson(q) * n, adjacency)
+
+
+@pytest.mark.parametrize(("words", "read"), slow_but(TARGETS, TARGETS[0], TARGETS[2]))
+def test_each_target_is_met_and_hardly_more_noise_is_given_than_it_needs(sfumato, words, read):
+    found = json.loads(sfumato("calibrate", *words, *RUN_TO_CALIBRATE, "--json").out)["noise_multiplier"]
+    assert 0.995 < read(guarantee(found)) <= 1
+    assert read(guarantee(found * (1 - 2e-3))) > 1
+
+
+def test_the_numbers_that_are_reached_are_those_of_the_library(sfumato):
+    words = ("calibrate", "--mu", 0.5, *RUN_TO_CALIBRATE, "--adjacency", "replace", "--delta", 1e-7, "--fpr", 0.05)
+    told = json.loads(sfumato(*words, "--json").out)
+    promise = guarantee(told["noise_multiplier"], adjacency="replace")
+    assert told["epsilon"] == promise.epsilon(1e-7)
+    assert told["tpr"] == float(promise.tpr(0.05))
+    assert (told["mu"], told["advantage"], told["rho_without_sampling"]) == (
+        promise.gdp().mu,
+        promise.advantage(),
+        promise.rho(),
+    )
+    shown = sfumato(*words).out
+    assert f"noise_multiplier {told['noise_multiplier']}: mu 0.5 (replace)" in shown
+    assert f"epsilon at delta 1e-07   {told['epsilon']:.4g}" in shown
+    assert "tpr at fpr 0.05" in shown
+
+
+def test_steps_are_counted_exactly(sfumato):
+    # google-deepmind/jax_privacy, accounting.py
+    words = ("--epsilon", 2, "--delta", 1e-6, "--noise-multiplier", 3, "--sampling-rate", 0.1, "--json")
+    assert json.loads(sfumato("calibrate", *words).out)["steps"] == 155
+
+
+def test_a_budget_for_everything_gives_the_least_noise_that_is_considered(sfumato):
+    assert (
+        json.loads(sfumato("calibrate", "--epsilon", 1e6, *RUN_TO_CALIBRATE, "--json").out)["noise_multiplier"] == 0.05
+    )
+
+
+def test_no_epsilon_at_all_is_a_target_too(sfumato):
+    told = json.loads(sfumato("calibrate", "--epsilon", 0, "--delta", 1e-3, *RUN_TO_CALIBRATE, "--json").out)
+    assert told["epsilon"] == 0
+    assert told["advantage"] <= 1e-3
+
+
+def test_a_tiny_delta_is_answered(sfumato):
+    told = json.loads(sfumato("calibrate", "--epsilon", 2, "--delta", 1e-300, *RUN_TO_CALIBRATE, "--json").out)
+    assert 1.9 < told["epsilon"] <= 2
+
+
+@pytest.mark.parametrize(
+    ("words", "answer"),
+    [
+        ((), "give exactly one target, --epsilon, --rho, --mu, --advantage or --tpr; got none"),
+        (("--epsilon", 1, "--rho", 1), "got --epsilon and --rho"),
+        (("--epsilon", -1), "epsilon must be >= 0"),
+        (("--epsilon", "nan"), "epsilon must be a number"),
+        (("--epsilon", "inf"), "epsilon must be >= 0 and finite"),
+        (("--epsilon", 1, "--delta", 0), "delta must be in (0, 1)"),
+        (("--epsilon", 1, "--delta", 1), "delta must be in (0, 1)"),
+        (("--rho", 1, "--delta", 2), "delta must be in (0, 1)"),
+        (("--rho", 0), "rho must be > 0"),
+        (("--mu", "inf"), "mu must be > 0 and finite"),
+        (("--advantage", 1), "advantage must be in (0, 1)"),
+        (("--tpr", 0), "tpr must be in (0, 1)"),
+        (("--tpr", 0.5, "--fpr", 1), "fpr must be in (0, 1)"),
+        (("--tpr", 0.001), "tpr 0.001 at fpr 0.01 is out of reach: the smallest between 0.05 and 10000 is 0.01"),
+        (("--epsilon", 0, "--delta", 1e-300), "is out of reach: the smallest"),
+        (("--epsilon", 1, "--sampling-rate", 0), "--sampling-rate must be in (0, 1]"),
+        (("--epsilon", 1, "--sampling-rate", 1.5), "--sampling-rate must be in (0, 1]"),
+        (("--epsilon", 1, "--steps", 0), "steps must be a whole number >= 1"),
+        (
+            ("--epsilon", 1, "--noise-multiplier", 1),
+            "give two of --noise-multiplier, --steps (or --epochs)",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line(sfumato, words, answer):
+    assert answer in sfumato("calibrate", *RUN_TO_CALIBRATE, *words).line
+
+
+def test_noise_of_nothing_is_refused(sfumato):
+    words = ("calibrate", "--epsilon", 1, "--noise-multiplier", 0, "--sampling-rate", 0.1)
+    assert "--noise-multiplier must be > 0" in sfumato(*words).line
+
+
+EPOCHS = ("--examples", 6000, "--batch-size", 60, "--epochs", 2.5)
+
+
+def test_epochs_over_examples_are_a_sampling_rate_and_steps_and_decide_the_delta(sfumato):
+    told = json.loads(sfumato("calibrate", "--epsilon", 1, *EPOCHS, "--json").out)
+    assert (told["sampling_rate"], told["steps"]) == (0.01, 250)
+    assert told["delta"] == pytest.approx(0.01 / 6000)
+    assert told["epsilon"] == guarantee(told["noise_multiplier"], n=250).epsilon(told["delta"])
+    assert 0.995 < told["epsilon"] <= 1
+    same = ("--sampling-rate", 0.01, "--steps", 250, "--delta", told["delta"])
+    assert (
+        json.loads(sfumato("calibrate", "--epsilon", 1, *same, "--json").out)["noise_multiplier"]
+        == told["noise_multiplier"]
+    )
+
+
+def test_examples_and_batches_go_with_steps_and_leave_them_open(sfumato):
+    words = ("calibrate", "--epsilon", 1, *EPOCHS[:4])
+    by_epochs, by_steps = (json.loads(sfumato(*words, *run, "--json").out) for run in (EPOCHS[4:], ("--steps", 250)))
+    assert by_steps == by_epochs
+    told = json.loads(sfumato(*words, "--noise-multiplier", 1.5, "--json").out)
+    assert told["sampling_rate"] == 0.01
+    assert told["epsilon"] <= 1 < guarantee(1.5, n=told["steps"] + 1).epsilon(told["delta"])
+
+
+def test_what_was_calibrated_for_users_costs_them_as_much_by_account(sfumato):
+    words = (*EPOCHS, "--examples-per-user", 3)
+    noise = json.loads(sfumato("calibrate", "--epsilon", 2, *words, "--json").out)["noise_multiplier"]
+    assert noise > json.loads(sfumato("calibrate", "--epsilon", 2, *EPOCHS, "--json").out)["noise_multiplier"]
+    told = json.loads(sfumato("account", "--noise-multiplier", noise, *words, "--json").out)
+    assert 1.99 < told["epsilon"] <= 2
+
+
+@pytest.mark.parametrize(
+    ("words", "rule"),
+    [
+        (EPOCHS, "delta 1.667e-06 = 0.01 / 6,000, as sfumato dpsgd chooses it"),
+        (RUN_TO_CALIBRATE, "delta 1e-05, as none was given; choose it well below 1 / population"),
+    ],
+)
+def test_account_and_calibrate_choose_delta_by_one_rule_and_say_which(sfumato, words, rule):
+    for command in (("calibrate", "--epsilon", 1), ("account", "--noise-multiplier", 4)):
+        assert rule in sfumato(*command, *words).out
+        assert rule not in sfumato(*command, *words, "--delta", 1e-7).out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (EPOCHS[2:], "give --examples too"),
+        (EPOCHS[:4], "give two of --noise-multiplier, --steps (or --epochs)"),
+        ((*EPOCHS, "--steps", 3), "--epochs takes the place of --steps"),
+        ((*EPOCHS[:4], "--steps", 3, "--sampling-rate", 0.1), "take the place of --sampling-rate"),
+        ((*EPOCHS, "--noise-multiplier", 1), "the third is searched"),
+        (("--examples", 0, *EPOCHS[2:]), "examples must be a whole number >= 1, got 0"),
+        ((*EPOCHS, "--examples-per-user", 0), "--examples-per-user must be a whole number >= 1, got 0"),
+    ],
+)
+def test_epochs_that_say_too_little_or_too_much_are_one_line(sfumato, words, told):
+    assert told in sfumato("calibrate", "--epsilon", 1, *words).line

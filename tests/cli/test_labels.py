@@ -1,6 +1,8 @@
-"""`sfumato labeldp train`: what a run leaves and tells, how it is stopped and gone on with, and what it refuses."""
+"""`sfumato labeldp`: tables with randomised labels, and models of noisy reports."""
 
 import json
+import os
+import re
 import shutil
 import signal
 import time
@@ -20,6 +22,119 @@ from sfumato.cli.training import RECORD_KINDS
 from sfumato.labels import LPMST
 from sfumato.models import classifier
 from sfumato.statement import Statement
+
+# `sfumato labeldp randomize`: every format, one line for a mistake, and what a stop leaves.
+
+
+COMMAND = ("labeldp", "randomize")
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "table.csv"
+    order = np.random.default_rng(0).permutation(400).tolist()
+    rows = [f"{place},{'yes' if place % 3 else 'no'},{place % 10 / 2},{place % 2}" for place in order]
+    path.write_text("\n".join(["id,y,rating,g", *rows]) + "\n")
+    return path
+
+
+def test_it_writes_the_table_and_tells_the_cost(sfumato, table: Path, tmp_path: Path):
+    out = tmp_path / "noisy.csv"
+    done = sfumato(*COMMAND, table, "--label", "y", "--epsilon", 1, "--classes", "no", "yes", "--out", out)
+    assert (done.code, done.err) == (0, "")
+    assert "400 labels" in done.out
+    assert "epsilon 1 for each label, delta 0" in done.out
+    before, after = (path.read_text().splitlines() for path in (table, out))
+    assert [line.split(",")[::2] for line in before] == [line.split(",")[::2] for line in after]
+    assert {line.split(",")[1] for line in after[1:]} == {"no", "yes"}
+    assert sfumato("ledger", "verify", f"{out}.run").code == 0
+    assert sfumato("report", f"{out}.run", "--out", tmp_path / "r.html").code == 0
+
+
+def test_json_holds_the_statement_and_a_settings_file_serves(sfumato, table: Path, tmp_path: Path):
+    out, config = tmp_path / "noisy.csv", tmp_path / "s.yaml"
+    config.write_text("label: rating\nepsilon: 2\nlow: 0\nhigh: 4.5\nvalues: 10\nprior_epsilon: 0.1\nseed: 3\n")
+    done = sfumato(*COMMAND, table, "--config", config, "--out", out, "--json")
+    told = json.loads(done.out)
+    assert told["rows"] == 400
+    assert told["statement"] == json.loads((tmp_path / "noisy.csv.run" / "statement.json").read_text())
+    assert told["statement"]["epsilon"] == 2.0
+    assert told["statement"]["noise_source"]["id"] == "randomness_seeded"
+    ratings = {float(line.split(",")[2]) for line in out.read_text().splitlines()[1:]}
+    assert all(0 <= rating <= 4.5 for rating in ratings)
+
+
+def test_a_seeded_run_says_so(sfumato, table: Path, tmp_path: Path):
+    words = (table, "--label", "y", "--epsilon", 1, "--public-classes", "--out", tmp_path / "o.csv", "--seed", 1)
+    assert "for simulation only" in sfumato(*COMMAND, *words).out
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--label", "y", "--epsilon", 0, "--public-classes"), "epsilon must be > 0, got 0"),
+        (("--label", "y", "--epsilon", "inf", "--public-classes"), "epsilon must be > 0 and finite, got inf"),
+        (("--label", "y", "--epsilon", 1), "which classes are there? give --classes, or --public-classes"),
+        (("--label", "y", "--epsilon", 1, "--classes", "yes"), "with one class there is nothing to hide"),
+        (("--label", "y", "--epsilon", 1, "--classes", "yes", "maybe"), "is 'no', which is none of the classes yes"),
+        (("--label", "z", "--epsilon", 1, "--public-classes"), "has no column 'z'"),
+        (("--epsilon", 1, "--public-classes"), "missing: --label"),
+        (("--label", "y", "--epsilon", 1, "--low", 0, "--high", 1), "must be numbers where low and high are given"),
+        (("--label", "y", "--epsilon", 1, "--public-classes", "--resume"), "there is no run for"),
+        (("--label", "y", "--epsilon", 1, "--public-classes", "--prior", "none.csv"), "there is nothing at none.csv"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_nothing(sfumato, table: Path, tmp_path: Path, words, told):
+    assert told in sfumato(*COMMAND, table, *words, "--out", tmp_path / "o.csv").line
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]
+
+
+def test_an_output_that_cannot_be_is_refused(sfumato, table: Path, tmp_path: Path):
+    words = (table, "--label", "y", "--epsilon", 1, "--public-classes", "--out")
+    assert "must be of the table's format" in sfumato(*COMMAND, *words, tmp_path / "o.parquet").line
+    assert "there is no folder" in sfumato(*COMMAND, *words, tmp_path / "a" / "o.csv").line
+    assert "exists" in sfumato(*COMMAND, *words, table).line
+    assert sfumato(*COMMAND, *words, tmp_path / "o.csv").code == 0
+    assert "average the noise away" in sfumato(*COMMAND, *words, tmp_path / "o.csv").line
+
+
+def test_a_prior_is_read_and_a_bad_one_refused(sfumato, table: Path, tmp_path: Path):
+    prior, words = tmp_path / "p.csv", (table, "--label", "y", "--epsilon", 1, "--classes", "no", "yes")
+    prior.write_text("class,probability\nno,0\nyes,1\n")
+    refused = sfumato(*COMMAND, *words, "--prior", prior, "--out", tmp_path / "o.csv")
+    assert "is 0 for the class 'no'" in refused.line
+    done = sfumato(*COMMAND, *words, "--prior", prior, "--smoothing", 0.01, "--out", tmp_path / "o.csv")
+    assert done.code == 0
+    assert {line.split(",")[1] for line in (tmp_path / "o.csv").read_text().splitlines()[1:]} == {"yes"}
+
+
+def test_ctrl_c_leaves_no_table_and_the_run_goes_on(
+    sfumato, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    from sfumato.labels import randomize as module
+
+    out, drawn = tmp_path / "o.csv", module.reports_of
+    words = (*COMMAND, table, "--label", "y", "--epsilon", 1, "--public-classes", "--out", out)
+    monkeypatch.setattr("sfumato.labels.files._ROWS", 50)
+    with monkeypatch.context() as context:
+
+        def interrupted(*arguments, **named):
+            os.kill(os.getpid(), signal.SIGINT)
+            return drawn(*arguments, **named)
+
+        context.setattr(module, "reports_of", interrupted)
+        stopped = sfumato(*words)
+    assert stopped.code == 130
+    assert "was not written; go on by the same words and --resume" in stopped.err
+    assert not out.exists()
+    assert "go on with it (--resume)" in sfumato(*words).line
+    assert sfumato(*words, "--resume").code == 0
+    assert len(out.read_text().splitlines()) == 401
+    assert "is complete" in sfumato(*words, "--resume").line
+
+
+# `sfumato labeldp train`: what a run leaves and tells, how it is stopped and gone on with, and what it refuses.
+
 
 CENTRES = np.array([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0]])
 FILES = ("plan.json", "statement.json", "ledger.jsonl", "evaluation.json", "report.html", "model.safetensors")
@@ -275,7 +390,7 @@ def test_the_page_counts_stages_and_speaks_of_labels(sfumato, ended, tmp_path):
     ids=str,
 )
 @pytest.mark.parametrize("dry", [False, True], ids=["run", "dry"])
-def test_a_mistake_is_one_line_and_leaves_nothing(sfumato, files, tmp_path, words, told, dry):
+def test_a_mistake_in_training_is_one_line_and_leaves_nothing(sfumato, files, tmp_path, words, told, dry):
     given = ("labeldp", "train", "--data", files / "points.npz", *SMALL, *words, "--out", tmp_path / "run")
     assert told in sfumato(*given, *(["--dry-run"] if dry else [])).line
     assert not (tmp_path / "run").exists()
@@ -385,3 +500,128 @@ def test_the_folder_of_a_picture_decides_neither_its_place_nor_whether_it_is_tes
     assert np.array_equal(found[0][0], found[1][0])
     assert np.array_equal(found[0][1], found[1][1])
     assert len(found[0][0]) + len(found[0][1]) == 40
+
+
+# `sfumato labeldp regress`, and ratings in it and in `train`: numbers and classes of an item and a user.
+
+
+RANGE = ("--low", 0.5, "--high", 5, "--values", 10)
+MODEL = ("--model", "matrix_factorization", "--model-options", "biases=true", "offset=3", "factors=4")
+STEPS = ("--epochs", 2, "--batch-size", 64, "--epsilon", 2)
+REGRESS = ("labeldp", "regress", *RANGE, *MODEL, *STEPS)
+STARS = ("--rating-classes", 1, 2, 3, 4, 5)
+
+
+@pytest.fixture
+def films(tmp_path: Path) -> Path:
+    """Sixty people, of whom each even one likes the even films, as MovieLens writes it."""
+    rng = np.random.default_rng(0)
+    rows = ["userId,movieId,rating,timestamp"]
+    for user in range(60):
+        for film in rng.choice(20, 12, replace=False).tolist():
+            rows.append(f"{user + 1},{film + 1},{4.5 if (user + film) % 2 == 0 else 1.5},0")
+    path = tmp_path / "ratings.csv"
+    path.write_text("\n".join(rows) + "\n")
+    return path
+
+
+def named(films: Path) -> Path:
+    """The same with names of its own."""
+    path = films.with_name("other.csv")
+    path.write_text(films.read_text().replace("userId,movieId,rating,timestamp", "who,film,stars,day"))
+    return path
+
+
+COLUMNS = ("--user", "who", "--item", "film", "--value", "stars")
+
+
+def test_a_run_leaves_a_model_and_a_statement_and_tells_errors(sfumato, films, tmp_path):
+    out = tmp_path / "run"
+    done = sfumato(*REGRESS, "--data", films, "--out", out)
+    assert (done.code, done.err) == (0, "")
+    assert "RMSE" in done.out
+    statement = Statement.load(out / "statement.json")
+    assert (statement.unit, statement.delta) == ("label", 0.0)
+    assert 1.999 < statement.epsilon <= 2.0
+    assert any("Who rated which item is public" in sentence for sentence in statement.assumptions)
+    assert load_file(out / "model.safetensors")["item_factors.weight"].shape == (20, 4)
+    assert sfumato("ledger", "verify", out).code == 0
+    assert "in bins that are best for the squared loss" in statement.mechanism
+
+
+def test_columns_by_name_are_the_same_ratings(sfumato, films, tmp_path):
+    for path, words, out in ((films, (), "a"), (named(films), COLUMNS, "b")):
+        assert sfumato(*REGRESS, "--data", path, *words, "--seed", 1, "--out", tmp_path / out).code == 0
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in "ab")
+    assert all(np.array_equal(one[key], other[key]) for key in one)
+
+
+def test_stars_are_classes_of_a_model_in_stages(sfumato, films, tmp_path):
+    out = tmp_path / "run"
+    words = ("--model", "matrix_factorization", "--model-options", "biases=true", *STEPS, *STARS)
+    done = sfumato("labeldp", "train", "--data", films, *words, "--out", out)
+    assert (done.code, done.err) == (0, "")
+    assert "accuracy" in done.out
+    assert load_file(out / "model.safetensors")["output.weight"].shape[0] == 5
+    plan = json.loads((out / "plan.json").read_text())
+    assert plan["about"]["rating_classes"] == [1, 2, 3, 4, 5]
+
+
+def test_numbers_of_a_table_are_learned_without_ratings(sfumato, tmp_path):
+    x = np.random.default_rng(0).uniform(-1, 1, (400, 2)).astype(np.float32)
+    np.savez(tmp_path / "line.npz", x=x, y=x[:, 0] * 2)
+    words = ("--low", -2, "--high", 2, "--model", "lenet300_100", *STEPS, "--epsilon", 8)
+    done = sfumato("labeldp", "regress", "--data", tmp_path / "line.npz", *words, "--out", tmp_path / "run")
+    assert (done.code, done.err) == (0, "")
+    rows = json.loads((tmp_path / "run" / "evaluation.json").read_text())
+    assert rows["trained"]["rmse"] < rows["untrained"]["rmse"]
+
+
+def test_a_dry_run_states_and_writes_nothing(sfumato, films, tmp_path):
+    done = sfumato(*REGRESS, "--data", films, "--out", tmp_path / "run", "--dry-run")
+    assert (done.code, done.err) == (0, "")
+    assert "no label was drawn" in " ".join(done.out.split())
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--epsilon", 0), "epsilon must be > 0, got 0"),
+        (("--low", 5), "low must be below high"),
+        (("--rating-classes", 1, 2, "--model-options", "biases=true"), "classes are for sfumato labeldp train"),
+        (("--rating-classes", 2, 1), "ascending"),
+        (("--user", "who"), "'who'"),
+        (("--model", "lenet5"), "lenet5"),
+        (("--model-options", "offset=3", "classes=5"), "offset=3 is for values"),
+        (("--normalisation", "layer"), "--normalisation is for other models"),
+        (("--unbiased", "--loss", "absolute"), "unbiased numbers are for --loss squared"),
+        (("--data", "nowhere.csv"), "there is no file nowhere.csv"),
+        (("--label", "rating", "--input", "movieId"), "reads ratings, the numbers of an item and a user"),
+    ],
+)
+def test_a_mistake_is_one_line_and_leaves_no_run(sfumato, films, tmp_path, words, told):
+    done = sfumato(*REGRESS, "--data", films, *words, "--out", tmp_path / "run")
+    assert done.code == 2
+    assert told in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    "words", [("--rating-classes", 1, 2), ("--value-range", 0, 5), ("--user", "who"), ("--duplicates", "last")]
+)
+def test_what_is_said_of_ratings_is_refused_where_there_are_none(sfumato, tmp_path, words):
+    np.savez(tmp_path / "line.npz", x=np.ones((40, 2), np.float32), y=np.ones(40))
+    given = ("--low", 0, "--high", 2, "--model", "lenet300_100", *STEPS, *words)
+    done = sfumato("labeldp", "regress", "--data", tmp_path / "line.npz", *given, "--out", tmp_path / "run")
+    assert done.code == 2
+    assert re.search(rf"{words[0][2:].replace('-', '.')}[ =].* is for (ratings|tables)", done.err)
+
+
+def test_ratings_without_classes_are_no_classes(sfumato, films, tmp_path):
+    words = ("--model", "matrix_factorization", *STEPS, "--out", tmp_path / "run")
+    done = sfumato("labeldp", "train", "--data", films, *words)
+    assert done.code == 2
+    assert "labels must be classes" in done.err
+    assert "numbers are for sfumato labeldp regress" in done.err
