@@ -38,6 +38,8 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | `smoothness` | | seed: in which directions a student's worst neighbours are sought | `voting.student` |
 | `votes` | user | which of a user's words are counted | `federated.vocabulary` |
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
+| `candidate` | | which public direction is chosen, by the number of centres around it | `federated.clustering` |
+| `cap noise` | | the noise on the sum of the centres of a cap, and on their number | `federated.clustering` |
 | `row order` | | the order that rows with randomised labels are put into | `labels.randomize`, `labels.plan` |
 | `label release` | | the name of a release in the record of its table | `labels.randomize` |
 | `label words` | | a word for each label, in the order of the rows | `labels.response` |
