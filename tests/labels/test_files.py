@@ -293,7 +293,7 @@ def test_a_copy_in_another_folder_is_found_by_a_common_record(tmp_path: Path):
     assert not (tmp_path / FOLDER).exists()
     release(copy, "second")  # without it the statement says what is not found
     statement = release(write(made(3), tmp_path / "u.parquet"), "third").statement
-    assert any("does not find a table in another folder" in line for line in statement.assumptions)
+    assert any("misses a table in another folder" in line for line in statement.assumptions)
 
 
 def test_a_release_that_is_allowed_states_the_sum(released: Path):
