@@ -222,8 +222,8 @@ class Trainable:
         if changed:
             what = "parameter" if changed[0] in dict(self.model.named_parameters()) else "buffer"
             raise InputError(
-                f"the model's {what} {changed[0]} changes while it trains and has no noise; use layers without "
-                "state (group norm), or let public inputs through first"
+                f"the model's {what} {changed[0]} changes while it trains, and would be released without noise; use "
+                "layers without state (group norm), or let public inputs through first"
             )
 
     def with_public_inputs(self) -> list[nn.Module]:
