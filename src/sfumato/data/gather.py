@@ -551,7 +551,7 @@ class _Target:
         if size > self._room and self._path is not None:
             raise InputError(
                 f"a private copy takes {size / 1e9:.1f} GB or more in {self._path.parent}, above a tenth of the free "
-                "disk; name a folder (--store FOLDER, store=), or shrink pictures (--size)"
+                "disk; name a folder (--store FOLDER, store=), or shrink (--size)"
             )
 
     def encoded(self, writer: StoreWriter) -> Encoded | None:

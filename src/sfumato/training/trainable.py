@@ -223,7 +223,7 @@ class Trainable:
             what = "parameter" if changed[0] in dict(self.model.named_parameters()) else "buffer"
             raise InputError(
                 f"the model's {what} {changed[0]} changes while it trains, and would be released without noise; use "
-                "layers without state (group norm), or let public inputs through first"
+                "layers without state (group norm), or feed public inputs first"
             )
 
     def with_public_inputs(self) -> list[nn.Module]:
