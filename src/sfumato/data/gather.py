@@ -550,8 +550,8 @@ class _Target:
         """Refuse more bytes than a copy may take unasked."""
         if size > self._room and self._path is not None:
             raise InputError(
-                f"a private copy takes {size / 1e9:.1f} GB or more in {self._path.parent}, above a tenth of free "
-                "disk; name a folder (--store FOLDER, store=), or shrink (--size)"
+                f"a private copy takes {size / 1e9:.1f} GB or more in {self._path.parent}, above a tenth of the free "
+                "disk; name a folder (--store FOLDER, store=), or --size"
             )
 
     def encoded(self, writer: StoreWriter) -> Encoded | None:
