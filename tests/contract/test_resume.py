@@ -10,8 +10,8 @@ import pytest
 
 from contract import toy
 from contract.battery import ledger_of, published
-from contract.specimen import UNITS, network
-from contract.specimens import CORRELATED, NAMES, RELEASED, SPECIMENS, STATEFUL, fit, plan_of, vectors
+from contract.specimen import UNITS, network, vectors
+from contract.specimens import CORRELATED, NAMES, RELEASED, SPECIMENS, STATEFUL, fit, plan_of
 from contract.worker import DEADLY_ROUND
 from forked import Forked, team
 from sfumato._check import InputError
@@ -187,14 +187,14 @@ def test_a_run_with_correlated_noise_goes_on_with_the_same_rounds_strategy_and_o
 
 @pytest.mark.parametrize(
     ("name", "other"),
-    one_in(3, NAMES, [{"rounds": 9}, {"seed": 4}, {"trainable": "2"}, {"records": 5}, {"model": 12}]),
+    one_in(3, NAMES, [{"rounds": 9}, {"seed": 4}, {"trainable": "2"}, {"last": 5}, {"model": 12}]),
     ids=str,
 )
 def test_a_run_goes_on_only_as_itself(name, other, folder_of, tmp_path):
     out = shutil.copytree(folder_of(name), tmp_path / "copy")
     changes = dict(other)
-    if "records" in other:
-        changes["records"] = SPECIMENS[name].records(other["records"])
+    if "last" in other:  # one unit has other records
+        changes["records"] = SPECIMENS[name].records(last=changes.pop("last"))
     if "model" in other:
         changes["model"] = network(width=other["model"])
     with pytest.raises(InputError, match="from another plan, model or data set"):

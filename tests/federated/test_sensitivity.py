@@ -61,7 +61,7 @@ def moved(plan, users, seed: int) -> float:
             RoundContext(whole.trained.initial, groups, 0, plan.clipping, plan.clipping.norm, source)
         )
         sums.append(share.total)
-    return (sums[0] - sums[1]).norm().item(), private_sum.relative_sensitivity * private_sum.scale(plan.clipping.norm)
+    return (sums[0] - sums[1]).norm().item()
 
 
 LOCAL = {
@@ -71,81 +71,14 @@ LOCAL = {
     "client.batch_size": 2,
     "noise.noise_multiplier": 1.0,
 }
-PLANS = {
-    "virtual clients": lambda c, w: FedEmb(cohort={"size": 2, "users_per_client": 3}, clipping=c, **LOCAL),
-    "a client each": lambda c, w: FedEmb(
-        cohort={"size": 2, "users_per_client": 1}, clipping=c, client={"head": {"classes": "global"}}, **LOCAL
-    ),
-    "shared head": lambda c, w: FedAvg(cohort=2, clipping=c, client={"at_once": w}, **LOCAL),
-    "shared head, virtual clients": lambda c, w: FedAvg(
-        cohort={"size": 2, "users_per_client": 3}, clipping=c, client={"at_once": w}, **LOCAL
-    ),
-    "gradients": lambda c, w: FedSGD(cohort=2, clipping=c, noise=1.0),
-}
-
-
-@pytest.mark.parametrize("name", PLANS)
-@settings(deadline=None, max_examples=by_profile(25))
-@given(
-    seed=st.integers(0, 10**6),
-    scale=st.sampled_from([0.0, 1.0, 1e3, 1e20, float("inf"), float("nan")]),
-    clip=st.sampled_from([1e-3, 1.0, 50.0]),
-    width=st.sampled_from([1, 3]),
-)
-def test_one_user_moves_the_sum_by_at_most_the_sensitivity(name, seed, scale, clip, width):
-    distance, sensitivity = moved(PLANS[name](clip, width), users_of(seed, scale), seed)
-    assert distance <= sensitivity * (1 + 1e-9) + 1e-12
 
 
 def test_inside_a_virtual_client_one_user_can_move_more_than_one_clip_norm():
     """So the paper's C would not be a bound for a user: 2C is needed."""
-    worst = 0.0
+    plan, worst = FedEmb(cohort={"size": 2, "users_per_client": 3}, clipping=1e-3, **LOCAL), 0.0
     for seed in range(60):
-        distance, _ = moved(PLANS["virtual clients"](1e-3, 1), users_of(seed, 1e3), seed)
-        worst = max(worst, distance / 1e-3)
+        worst = max(worst, moved(plan, users_of(seed, 1e3), seed) / 1e-3)
     assert worst > 1.2
-
-
-def test_an_absent_user_leaves_no_trace_in_the_sum():
-    plan = PLANS["virtual clients"](1.0, 1)
-    torch.manual_seed(0)
-    model, source, present = Scores(), RandomSource.from_seed(1), np.arange(6)
-    totals = []
-    for scale in (1.0, 1e6):
-        contribution = plan.contribution(model, users_of(0, scale), "cpu", 0)
-        groups = plan.private_sum(6).grouping.group(present, 0, source)
-        theta = contribution.trained.initial
-        totals.append(contribution.clipped_sum(RoundContext(theta, groups, 0, plan.clipping, 1.0, source)).total)
-    assert torch.equal(*totals)
-
-
-BOUNDED = {
-    "per layer": {"kind": "per_layer", "shares": (3.0, 1.0)},
-    "automatic": {"kind": "automatic"},
-    "adaptive": {"kind": "adaptive"},
-}
-"""Clipping of a plan with a shared head: two layers, the backbone's and the head's."""
-
-
-@pytest.mark.parametrize("users_per_client", [1, 3])
-@pytest.mark.parametrize("name", BOUNDED)
-@settings(deadline=None, max_examples=by_profile(15))
-@given(
-    seed=st.integers(0, 10**6),
-    scale=st.sampled_from([0.0, 1.0, 1e3, 1e20, float("inf"), float("nan")]),
-    clip=st.sampled_from([1e-3, 1.0, 50.0]),
-    width=st.sampled_from([1, 3]),
-)
-def test_every_kind_of_clipping_bounds_what_a_user_moves(name, users_per_client, seed, scale, clip, width):
-    plan = FedAvg(
-        cohort={"size": 2, "users_per_client": users_per_client},
-        clipping={**BOUNDED[name], "norm": clip},
-        client={"at_once": width},
-        **{**LOCAL, "noise.noise_multiplier": 0.1},
-    )
-    distance, sensitivity = moved(plan, users_of(seed, scale), seed)
-    assert sensitivity == pytest.approx(clip * (1 if users_per_client == 1 else 2))
-    assert distance <= sensitivity * (1 + 1e-9) + 1e-12
 
 
 def alone(plan, scale: float = 1e3) -> list[torch.Tensor]:
@@ -358,14 +291,6 @@ def stop_after(rounds: int):
     return make
 
 
-def changed(users: data.UserDataset, user: int) -> data.UserDataset:
-    """The same data with other pictures for one user."""
-    parts = [users.examples(i) for i in range(len(users))]
-    inputs = np.concatenate([255 - x if i == user else x for i, (x, _) in enumerate(parts)])
-    names = np.repeat(list(users.user_ids), users.sizes)
-    return data.from_arrays(inputs, np.concatenate([y for _, y in parts]), names)
-
-
 PLAN = FedAvg(rounds=6, cohort=4, noise=1.0, server={"momentum": 0.0})
 
 
@@ -406,20 +331,6 @@ def test_nothing_of_a_client_is_left_in_the_model_and_none_meets_what_another_le
     starts = range(0, len(users), at_once)  # clients of one batched operation share a forward pass
     ones = [summed(contribution, parts, clients[start : start + at_once]).total for start in starts]
     assert torch.allclose(together, torch.stack(ones).sum(dim=0), atol=1e-6)
-
-
-def test_the_same_noise_is_never_spent_on_other_data(blobs, tiny, tmp_path):
-    users = blobs(40)
-    PLAN.fit(tiny(), users, out=tmp_path / "run", options=RunOptions(optimizer=stop_after(2)))
-    for user in (1, 17, 39):
-        with pytest.raises(InputError, match="another plan, model or data set"):
-            PLAN.fit(
-                tiny(),
-                changed(users, user),
-                out=tmp_path / "run",
-                resume=True,
-                options=RunOptions(optimizer=stop_after(9)),
-            )
 
 
 def test_another_server_optimizer_is_another_run(blobs, tiny, tmp_path):
@@ -528,8 +439,3 @@ def test_a_batch_of_clients_without_examples_is_an_ordinary_case(tiny, plan):
     )
     assert share.total.abs().sum() == 0
     assert share.tally["examples"] == 0
-
-
-def test_a_population_that_is_too_small_is_told(blobs, tiny):
-    with pytest.warns(UserWarning, match="more users are present than the declared population 4"):
-        FedAvg(rounds=1, cohort=2, population=4, noise=1.0).fit(tiny(), blobs(8))

@@ -12,7 +12,13 @@ SPECIMENS = {
         records=users,
         fields=_LOCAL,
         cohort=lambda units: {"cohort.size": units // 2, "cohort.users_per_client": 2},
-        variants=({}, {"client.at_once": 3}, {"client.head.classes": "global"}, {"client.head.steps_alone": 1}),
+        variants=(
+            {},
+            {"client.at_once": 3},
+            {"client.head.classes": "global"},
+            {"client.head.classes": "global", "cohort.users_per_client": 1},
+            {"client.head.steps_alone": 1},
+        ),
         command=user_command,
     ),
     "fedavg": Specimen(
