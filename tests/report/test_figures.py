@@ -270,7 +270,7 @@ def test_a_model_within_the_interval_of_a_baseline_is_said_to_be_no_better(make_
     measure(run, **baseline("constant", {"accuracy": 0.5}, accuracy=((low + high) / 2, low, high)))
     found = trouble(read_run(run))
     if told:
-        assert found.startswith(f"The model is {told} a constant prediction: accuracy 0.55 against 0.5 on the test")
+        assert found.startswith(f"The model is {told} a constant prediction: accuracy is 0.55 against 0.5 on the test")
         assert found.endswith("Likeliest cause: noise.")
         page = render([read_run(run)]).replace("\N{NO-BREAK SPACE}", " ")
         assert page.index(found) < page.index("ε = ")

@@ -333,7 +333,7 @@ def _no_better(evaluation: Mapping[str, Any]) -> str:
         worse = all(high < 0 for _, _, high in gains.values())
         return (
             f"The model is {'worse' if worse else 'not measurably better'} than {DESCRIBED.get(name, name)}: "
-            f"{measure_name(measure)} {values[0]:.4g} against {values[1]:.4g} on the test data (gain "
+            f"{measure_name(measure)} is {values[0]:.4g} against {values[1]:.4g} on the test data (gain "
             f"{_end(low)} to {_end(high)}, 95 % interval)."
         )
     return ""
