@@ -13,8 +13,8 @@ Renyi divergence of one noisy vote whose outcome is nearly certain: three bounds
 
 Guarantees for the votes as they were cast, that is for one data set D: D_a(M(D) || M(D')) <= bound for every
 neighbour D'. That is one direction at one data set. It is no differential privacy guarantee, and it is computed from
-private votes: see `cost`. M is one Gaussian release of zCDP `rho`, followed by any choice of an outcome that is wrong
-with probability at most q at D.
+private votes: see `vote_cost`. M is one Gaussian release of zCDP `rho`, followed by any choice of an outcome that is
+wrong with probability at most q at D.
 
 All bounds are at most the data-independent a rho. Proofs are in docs/explanation/votes.md.
 
@@ -50,7 +50,7 @@ Guarantees an upper bound S(D) on the change of the cost f between D and any nei
 all neighbours: what noise must be scaled by when f is released (Nissim, Raskhodnikova and Smith 2007, Definition 2.2;
 for votes Papernot et al. 2018, Appendix B). S depends on the votes and is private too.
 
-The cost of a query depends on its votes through one number, the score z (see `outcome.margin_score`), and one unit
+The cost of a query depends on its votes through one number, the score z (see `margin_score`), and one unit
 moves z by at most a constant s. So f is made a non-increasing step function on a grid of z that divides s, the change
 to a neighbour is read off the grid exactly, and its largest value over all votes within d units is a maximum over an
 interval of z. No condition on the shape of f has to be checked (the paper's C5 and C6). Derivation:
@@ -69,7 +69,7 @@ et al. 2018, Appendix B; the second as in Redberg, Zhu and Wang 2023). The relea
 votes: an ordinary guarantee, `release_renyi`, for the unit and adjacency of the sensitivity.
 
 What may be claimed afterwards: with the stated confidence over the noise of the release, all answers and the release
-together cost at most `renyi` at the stated order, at this data set and in the direction of `cost`. It is a
+together cost at most `renyi` at the stated order, at this data set and in the direction of `vote_cost`. It is a
 bound for the votes that were cast, not differential privacy; it belongs into a statement's `alternatives`, next to an
 epsilon that holds for all votes. Order, beta, both noises and the confidence must not be chosen by looking at the
 votes.

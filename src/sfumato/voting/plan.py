@@ -22,7 +22,7 @@ kNN-DPFL: an agent votes by the labels of its nearest records in a public featur
 - **Sensitivity.** sqrt(2)/k for one record: it makes way for one other neighbour, of one kind of label or another. For
   an agent 1, sqrt(2) where it is replaced. Both rest on features that are a fixed public function of one record, on
   ties that are broken by what records hold, and on distances that no other record can round in another way; see
-  `voting.voters.nearest`. A vote is divided by k, however many records an agent has. Of attributes each
+  `voting.neighbours`. A vote is divided by k, however many records an agent has. Of attributes each
   record's row weighs tau at most, before rows are added up.
 
 >>> KNNDPFL(neighbours=8, noise_std=25.0).answer_event().sensitivity("add_remove") * 8 == 2**0.5

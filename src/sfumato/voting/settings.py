@@ -5,7 +5,7 @@ is opened: one phase of one run, recorded before it happens and never asked agai
 learns from the answers alone costs nothing more.
 
 - **Unit.** `level="agent"`: an agent with all of its records. `level="instance"`: one record of one agent.
-- **Sensitivity.** As in `accounting.NoisyVote`; ballots are bounded where they are made (`voting.ballots`).
+- **Sensitivity.** As in `accounting.NoisyVote`; ballots are bounded where they are made (`voting.question`).
 - **Sampling.** None: every agent is asked every query.
 - **What depends on the data.** Neither the denominator (there is none: counts are compared, or a cut that is a share of
   the public number of agents) nor the number of answers that is paid for: with a threshold, `max_answers` are paid for

@@ -1,7 +1,7 @@
 """The student: a model that learns from the released answers and from public rows, and from nothing else.
 
 So what it learns, and how often it is trained, costs nothing beyond the answers. With `method="smooth"` the rows of the
-pool that have no answer teach, too: the model must not change its mind between neighbours (`voting.smoothness`).
+pool that have no answer teach, too: the model must not change its mind between neighbours (`smoothness`).
 
 >>> counts = np.array([[30, -10, 10], [-5, -1, -2]])
 >>> soft_labels(counts).astype(float).round(3).tolist()  # noise may leave nothing above zero: then nothing is known
@@ -40,22 +40,6 @@ from sfumato.data import ExampleDataset, to_tensor
 from sfumato.data.examples import ExampleRows
 from sfumato.training.supervised import AddedLoss, LossAdder, Supervised, batches_in_order
 from sfumato.voting.question import Answers
-
-# What a student learns from public rows without a label: not to change its mind between neighbours, and to have one.
-#
-# Two terms besides the loss of the labels. *Virtual adversarial training*: what the model says of a row shall not
-# change within a small ball around it; the worst direction is found by one step of the power iteration. *Low entropy*:
-# the model shall be certain, so that its boundaries run where there are no rows. Both smooth over wrong labels, too, of
-# which the answers of a noisy vote hold some. No augmentation is needed, so inputs may be any real numbers.
-#
-# The ball's radius is a share of how far rows lie from their mean (the root of the mean square), which is
-# public as the rows are.
-#
-# References:
-#     Miyato, Maeda, Koyama, Ishii: Virtual Adversarial Training: A Regularization Method for Supervised and Semi-
-#     Supervised Learning. TPAMI 2018, arXiv 1704.03976 (algorithm 1; "VAT+EntMin", equations 11 and 13).
-#     Grandvalet, Bengio: Semi-supervised Learning by Entropy Minimization. NeurIPS 2004.
-
 
 _FIRST = 1e-2  # the power iteration's first step, as a share of the radius: a direction, not yet a distance
 _LOOKED_AT = 1024  # rows for the mean distance of rows from their mean

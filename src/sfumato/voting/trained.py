@@ -20,7 +20,7 @@ References:
 
 The voter of AE-DPFL: an agent trains a copy of a public module on its own records, and its model votes.
 
-What bounds a vote stands elsewhere (`voting.ballots`); here nothing is private and nothing leaves but the votes. An
+What bounds a vote stands elsewhere (`voting.question`); here nothing is private and nothing leaves but the votes. An
 agent's votes follow from its records, the public module, the queries and its own part of the source: not from other
 agents, nor from how many threads ask. Torch computes with one thread for each agent, so that no sum is cut in another
 way on another machine of the same kind.

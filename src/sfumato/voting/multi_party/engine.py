@@ -12,8 +12,6 @@ from sfumato.mechanisms.discrete import lattice_variance
 from sfumato.voting.multi_party.shares import FIELD, Field
 from sfumato.voting.question import NOT_ANSWERED, Answers, Question
 
-# mpyc among the talliers: its runtime over our own connections, and the size of its numbers.
-#
 # mpyc's own start-up listens on every interface and its messages are pickled, which any sender can use to run
 # code. So connections are ours (`peers`), and numbers travel as bytes of the field. mpyc reads the process's arguments
 # when it is imported: it gets its own, and one process is one tallier.
