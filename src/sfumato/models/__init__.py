@@ -13,11 +13,12 @@ if TYPE_CHECKING:
         RECOMMENDERS,
         backbone,
         classifier,
+        is_custom_model,
         language_model,
         recommender,
     )
     from sfumato.models.check import Change, coupled_layers, fix_model, refuse_batch_norm, refuse_no_values
-    from sfumato.models.custom import custom_model, is_custom_model
+    from sfumato.models.custom import custom_model
     from sfumato.models.features import (
         FEATURES,
         HOG,

@@ -305,3 +305,8 @@ def _remedy(ranks: list[int]) -> str:
 def _that_read(*kinds: Reads) -> str:
     names = [name for name, network in NETWORKS["classes"].items() if network.reads in kinds]
     return " or ".join(filter(None, (", ".join(names[:-1]), names[-1])))
+
+
+def is_custom_model(name: str) -> bool:
+    """Whether a model is named by its module, and not by a word of ours."""
+    return ":" in name

@@ -12,11 +12,6 @@ from sfumato._random import RandomSource
 from sfumato.models.check import refuse_no_values
 
 
-def is_custom_model(name: str) -> bool:
-    """Whether a model is named by its module, and not by a word of ours."""
-    return ":" in name
-
-
 def custom_model(name: str, source: RandomSource) -> nn.Module:
     """Import the module and call the factory; the folder that the command runs in is searched too.
 

@@ -49,8 +49,7 @@ from sfumato.report.run_record import (
     unmeasured,
 )
 from sfumato.runs.checkpoint import KEY
-from sfumato.statement.blocks import Block
-from sfumato.statement.statement import brief
+from sfumato.statement.statement import Block, brief
 from sfumato.statement.verdict import scale_in_words
 from sfumato.synthesis.history import without_figures
 
