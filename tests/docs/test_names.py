@@ -15,7 +15,7 @@ FOLDERS = ("docs", "src", "tests", "recipes", "benchmarks")
 TEXTS = sorted(file for folder in FOLDERS for pattern in ("*.md", "*.py") for file in (ROOT / folder).rglob(pattern))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(file for file in TEXTS if file != Path(__file__).resolve())]
 ADDED = re.findall(r"no-run: adds ([\w/]+\.py)", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
-"""Files of the worked examples, which are in no copy but that of tests/docs/test_contributing.py."""
+"""Files of the worked examples, which are in no copy but that of tests/docs/test_source.py."""
 _DOTTED = re.compile(r"(?<![\w./-])sfumato(?:\.\w+)+")
 _FILE = re.compile(r"(?<![\w./{*-])(?:[\w-]+/)+[a-z_][\w-]*\.py\b")
 

@@ -1,4 +1,4 @@
-"""The site builds without a warning, loads nothing from elsewhere, and has the pages that it makes itself."""
+"""The site builds without a warning and loads nothing from elsewhere; a tutorial's notebook is its page."""
 
 import dataclasses
 import html.parser
@@ -14,6 +14,8 @@ import pytest
 
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.commands import COMMANDS
+
+# The site builds without a warning, loads nothing from elsewhere, and has the pages that it makes itself.
 
 pytest.importorskip("mkdocs", reason="needs the docs extra")
 
@@ -134,3 +136,61 @@ def test_a_group_s_own_command_is_not_one_of_those_in_it(tmp_path: Path, monkeyp
     (tmp_path / "how-to" / "trees.md").write_text("# Trees\n\n`sfumato account tree --steps 3`\n")
     assert "[Trees](../../how-to/trees.md)" in pages.command_page("account tree")
     assert "trees.md" not in pages.command_page("account")
+
+
+# A tutorial's notebook is its page: the same code in the same order, and what it prints.
+
+nbclient = pytest.importorskip("nbclient", reason="needs the docs extra")
+pytest.importorskip("ipykernel", reason="needs the docs extra")
+
+
+@pytest.fixture(scope="module")
+def notebooks():
+    """The module; it imports its neighbour, as under mkdocs."""
+    sys.path.insert(0, str(ROOT / "docs"))
+    try:
+        spec = importlib.util.spec_from_file_location("notebooks", ROOT / "docs" / "notebooks.py")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        yield module
+    finally:
+        sys.path.remove(str(ROOT / "docs"))
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "tutorials").glob("*.md")), ids=lambda page: page.stem)
+def test_a_notebook_has_the_code_of_its_page(notebooks, page: Path):
+    made = notebooks.notebook(page)
+    code = [cell.source for cell in made.cells if cell.cell_type == "code"]
+    blocks = [block for block in notebooks.snippets.blocks(page) if block.runs]
+    assert len(code) == len(blocks) > 3
+    for cell, block in zip(code, blocks, strict=True):
+        if block.kind == "python":
+            assert cell == block.body.rstrip()
+        else:
+            assert cell.startswith("%%bash -e\nsfumato ")
+    words = "\n".join(cell.source for cell in made.cells if cell.cell_type == "markdown")
+    assert words.startswith("# ")
+    assert "<!--" not in words
+    assert ".md" not in words
+
+
+@pytest.mark.slow
+def test_an_executed_notebook_prints_what_the_page_shows(notebooks):
+    page = ROOT / "docs" / "tutorials" / "own-loop.md"
+    made = notebooks.notebook(page)
+    notebooks.execute(made)
+    printed = " ".join(each.text for cell in made.cells if cell.cell_type == "code" for each in cell.outputs)
+    shown = [block for block in notebooks.snippets.blocks(page) if block.note.startswith("output")]
+    assert len(shown) > 3
+    for block in shown:
+        assert " ".join(block.body.split()) in " ".join(printed.split())
+    assert str(ROOT) not in printed
+
+
+@pytest.mark.slow
+def test_a_cell_that_fails_fails_the_build(notebooks, tmp_path: Path):
+    page = tmp_path / "page.md"
+    for fence, told in (("```python\nprint(1 / 0)\n```", "ZeroDivisionError"), ("```sh\nfalse\ntrue\n```", "false")):
+        page.write_text(f"# Page\n\n{fence}\n")
+        with pytest.raises(nbclient.exceptions.CellExecutionError, match=told):
+            notebooks.execute(notebooks.notebook(page))
