@@ -641,3 +641,19 @@ def test_merged_ledgers_of_copies_count_each_draw_of_noise_once(tmp_path):
     releases = [*first.values(), *then.values()]
     draws = {tuple((release - release[0]).round(decimals=6).tolist()) for release in releases}
     assert Ledger.read(merged).releases == len(draws) == 4
+
+
+def test_what_is_made_in_one_process_refuses_several_before_it_writes(tmp_path, monkeypatch):
+    with Run.open(tmp_path / "run", plan=PLAN) as run:
+        monkeypatch.setattr(run.team, "size", 2)
+        with pytest.raises(InputError, match="votes are made in one process, got 2"):
+            run.begin("of this data", "add_remove", resume=False, what="votes")
+    assert not (tmp_path / "run" / "plan.json").exists()
+
+
+def test_a_budget_that_does_not_allow_what_a_new_run_releases_is_refused_before_it_writes(tmp_path):
+    budget = Budget(epsilon=1e-3, delta=1e-5, adjacency="add_remove")
+    refused = pytest.raises(BudgetExceeded, match="the budget has to allow votes")
+    with Run.open(tmp_path / "run", plan=PLAN, budget=budget) as run, refused:
+        run.begin("of this data", "add_remove", resume=False, what="votes", costs=[COST["votes"]])
+    assert not (tmp_path / "run" / "plan.json").exists()

@@ -229,14 +229,13 @@ class LabelPlan(Generic[Ready]):
         with Run.open(out, plan=record, seed=self.seed, resume=resume, budget=budget) as run:
             given = self._shuffled(TrainingInputs(model, data, features, test, device), run.source)
             ready = self.ready(given)
-            if run.team.size > 1:
-                raise InputError("labels are randomised in one process, got several (torchrun); start it alone")
-            run.between("replace")
-            fingerprint = fingerprint_of(self.to_json(), model, data, features)
-            saved = run.saved(fingerprint) if resume else None
-            if saved is None:
-                run.refuse_unaffordable("the prior and the labels", *self.costs(ready))
-            run.start(fingerprint)
+            saved = run.begin(
+                fingerprint_of(self.to_json(), model, data, features),
+                "replace",
+                resume=resume,
+                what="the prior and the labels",
+                costs=self.costs(ready),
+            )
             trained, reports, rows = self.learn(ready, given, run, saved, progress or silent)
             state = {name: value.cpu() for name, value in trained.state_dict().items()}
             statement = run.finish(state, self._facts(ready, data), metadata=public_part(about))

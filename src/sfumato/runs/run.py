@@ -45,7 +45,7 @@ True
 import json
 import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -253,6 +253,33 @@ class Run:
             self.history = self.folder.keep_metrics(self._last.metrics_lines)
         if self._budget is not None:
             self._ledger.settle(self._budget)
+
+    def begin(
+        self, fingerprint: str, adjacency: Adjacency, *, resume: bool, what: str, costs: Sequence[Event] = ()
+    ) -> Checkpoint | None:
+        """Begin a run that one process does alone: how neighbours differ, what is saved, and the start of its folder.
+
+        Args:
+            fingerprint: of plan, model and data.
+            adjacency: how neighbours differ.
+            resume: whether the run in the folder goes on.
+            what: is released, for messages: "votes".
+            costs: of a new run's releases; a budget that does not allow them is refused before anything is written.
+
+        Returns:
+            The checkpoint of a run that goes on; None for a new one.
+
+        Raises:
+            InputError: there are several processes, or as for `between`, `saved`, `refuse_unaffordable` and `start`.
+        """
+        if self.team.size > 1:
+            raise InputError(f"{what} are made in one process, got {self.team.size}; start it without torchrun")
+        self.between(adjacency)
+        saved = self.saved(fingerprint) if resume else None
+        if saved is None and costs:
+            self.refuse_unaffordable(what, *costs)
+        self.start(fingerprint)
+        return saved
 
     def between(self, adjacency: Adjacency) -> None:
         """Say how neighbours differ, before anything is released: one run has one notion of them.

@@ -25,7 +25,6 @@ import torch
 from torch import Tensor
 
 from sfumato._bar import Progress
-from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Column, Schema
@@ -91,12 +90,8 @@ class EHRSafeRun:
 
     def go(self, run: Run, *, resume: bool) -> EHRSafeResult:
         """The whole of it."""
-        if run.team.size > 1:
-            raise InputError("health records are learned from in one process, got several; start it without torchrun")
-        run.between(self._facts().adjacency)
         fingerprint = self._fingerprint()
-        saved = run.saved(fingerprint) if resume else None
-        run.start(fingerprint)
+        saved = run.begin(fingerprint, self._facts().adjacency, resume=resume, what="synthetic records")
         if saved is not None and saved.complete:  # its key is gone: nothing is learned again
             return self._finish(run, Synthesizer.of(saved.tensors, saved.state["facts"]))
         if self.spending is None:

@@ -379,12 +379,7 @@ class Vote:
 
     def go(self, run: Run, *, resume: bool) -> VotingResult:
         """The whole of it."""
-        if run.team.size > 1:
-            raise InputError("a vote runs in one process, got several (torchrun); agents vote side by side by threads")
-        run.between(self.plan.adjacency)
-        fingerprint = self._fingerprint()
-        saved = run.saved(fingerprint) if resume else None
-        run.start(fingerprint)
+        saved = run.begin(self._fingerprint(), self.plan.adjacency, resume=resume, what="votes")
         complete = saved is not None and saved.complete
         ballots = None if complete else self._gathered(run, saved)
         if ballots is None and not complete:
