@@ -13,7 +13,7 @@ from sfumato import data
 from sfumato._check import InputError
 from sfumato.federated import clustering
 from sfumato.federated.clustering import DPLC, cap_share, class_centres, expected_cosine, size_for
-from sfumato.ledger import Ledger
+from sfumato.ledger import Budget, Ledger
 
 DIMENSIONS = 8
 AXES = np.eye(DIMENSIONS)
@@ -306,3 +306,9 @@ def test_it_is_refused_in_one_line(name: str) -> None:
         call()
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def test_a_budget_that_is_too_small_is_refused_before_anything_is_written(tmp_path) -> None:
+    with pytest.raises(InputError, match="the budget has to allow clusters"):
+        plan().release(CENTRES, AXES, budget=Budget(epsilon=1.0, delta=1e-5), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -245,10 +245,7 @@ class DPLC:
             )
         with Run.open(out, plan=self.to_json(), seed=self.seed, resume=resume, budget=budget) as run:
             fingerprint = _fingerprint(self.to_json(), rows, public, back)
-            if resume:
-                run.saved(fingerprint)
-            run.between("add_remove")
-            run.start(fingerprint)
+            run.begin(fingerprint, "add_remove", resume=resume, what="clusters", costs=[self.event(identities)])
             found = self._printed(run, rows) if self.as_printed else self._released(run, rows, public, progress)
             clusters = tuple(_brought_back(cluster, back) for cluster in found)
             size = np.asarray(centres).shape[1]
