@@ -21,7 +21,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import made_up_patients
-from adversarial import specimens, test_attacks, test_released, test_shared_clients
+from adversarial import specimens, test_attacks, test_coupling, test_released
 from adversarial.first_call.specimen import SPECIMENS
 from adversarial.first_call.ways import outcome
 from adversarial.specimens import (
@@ -168,15 +168,15 @@ def shared_clients() -> Iterator[Row]:
     """The sum of many small clients that are trained in one batch with a large one, which comes or goes."""
     sizes = np.array([2] * 15 + [30])
     rng, everybody = np.random.default_rng(0), np.arange(len(sizes))
-    inputs = rng.normal(size=(sizes.sum(), test_shared_clients.FEATURES)).astype(np.float32)
-    labels = np.arange(len(inputs)) % test_shared_clients.CLASSES
+    inputs = rng.normal(size=(sizes.sum(), test_coupling.FEATURES)).astype(np.float32)
+    labels = np.arange(len(inputs)) % test_coupling.CLIENT_CLASSES
     users = data.from_arrays(inputs, labels, np.repeat(everybody, sizes))
-    plan = test_shared_clients.PLAN.replace(client={"at_once": len(sizes), "batch_size": 32})
+    plan = test_coupling.CLIENT_PLAN.replace(client={"at_once": len(sizes), "batch_size": 32})
     clip_norm = 1e-3  # below all norms
-    for kind, over in test_shared_clients.COUPLED.items():
+    for kind, over in test_coupling.COUPLED_CLIENTS.items():
 
         def build(over: Any = over) -> LocalContribution:
-            return plan.contribution(test_shared_clients.Over(over), users, "cpu", 0)
+            return plan.contribution(test_coupling.Over(over), users, "cpu", 0)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Clients, "refuse_shared_batch", lambda _: None)
