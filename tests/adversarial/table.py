@@ -21,7 +21,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import made_up_patients
-from adversarial import specimens, test_attacks, test_coupling, test_released
+from adversarial import specimens, test_coupling, test_released
 from adversarial.first_call.specimen import SPECIMENS
 from adversarial.first_call.ways import outcome
 from adversarial.specimens import (
@@ -194,15 +194,15 @@ def shared_clients() -> Iterator[Row]:
 
 def resumed() -> Iterator[Row]:
     """What is left of two releases under one noise, with the target."""
-    for kind, change in test_attacks.CASES:
+    for kind, change in test_released.CASES:
         with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
             given = kind, change, True, 0
-            now = refusal(lambda: test_attacks.means(*given, Path(folder) / "checked", patch))  # noqa: B023
+            now = refusal(lambda: test_released.means(*given, Path(folder) / "checked", patch))  # noqa: B023
             patch.setattr(loop, "refuse_other", lambda *_, **__: None)
             for contribution in (ExampleContribution, LocalContribution):
                 patch.setattr(contribution, "fingerprint", lambda _: "the same")
-            one, other = test_attacks.means(*given, Path(folder) / "unchecked", patch)
-        move = float((one - other).norm()) * test_attacks.COUNT
+            one, other = test_released.means(*given, Path(folder) / "unchecked", patch)
+        move = float((one - other).norm()) * test_released.COUNT
         yield "A6", f"{change} ({kind})", f"{times(move)}, without noise", now
 
 

@@ -4,24 +4,71 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
+from fitting import fit_plan
 from forked import team
 from sfumato._check import InputError
 from sfumato.central import DPSGD
-from sfumato.data import examples_from_arrays
+from sfumato.data import ExampleDataset, examples_from_arrays
 from sfumato.integrations import Log, MLflow, TensorBoard, WandB
 from sfumato.integrations.loggers import package
-from sfumato.training import Callback, RunOptions
+from sfumato.training import Callback, Result, RunOptions
+
+# A small run, and the event files that it leaves.
+
+
+@pytest.fixture
+def records() -> ExampleDataset:
+    inputs = np.random.default_rng(0).normal(size=(80, 4)).astype(np.float32)
+    return examples_from_arrays(inputs, (inputs[:, 0] > 0).astype(np.int64))
+
+
+@pytest.fixture
+def fit(records: ExampleDataset) -> Callable[..., Result]:
+    """`fit(log, …)`: six steps of DP-SGD with a schedule, measured every third, saved every second."""
+
+    def run(*callbacks: Callback, steps: int = 6, **options: Any) -> Result:
+        plan = DPSGD(steps=steps, cohort=16, noise=1.0, server={"schedule": "cosine", "warm_up": 0}, seed=1)
+        torch.manual_seed(0)
+        options = {"validation": records, "test": records} | options
+        return fit_plan(
+            plan,
+            nn.Linear(4, 2),
+            records,
+            options=RunOptions(evaluate_every=3, checkpoint_every=2, callbacks=callbacks),
+            **options,
+        )
+
+    return run
+
+
+@pytest.fixture
+def events() -> Callable[[Path], Any]:
+    """What TensorBoard itself reads from a folder."""
+    reader = pytest.importorskip(
+        "tensorboard.backend.event_processing.event_accumulator", reason="needs the tensorboard extra"
+    )
+
+    def read(folder: Path) -> Any:
+        found = reader.EventAccumulator(str(folder), size_guidance={"scalars": 0, "tensors": 0})
+        found.Reload()
+        return found
+
+    return read
+
+
+# What logs hold of a run: what the guarantee covers, by one process, also after a stop.
+
 
 # What every log is told: what the guarantee covers, by one process, and that a run outlives its log.
-
-
 class Kept(Log):
     """Keeps what it is told."""
 
@@ -164,8 +211,6 @@ def test_of_several_processes_one_logs(tmp_path: Path):
 
 
 # A run with a log, in the processes of one run: main([FOLDER]).
-
-
 def main(words: list[str]) -> int:
     """Train; each process writes which rounds it logged."""
     torch.set_num_threads(1)
@@ -179,8 +224,6 @@ def main(words: list[str]) -> int:
 
 
 # What MLflow holds of a run, also of one that was killed and goes on.
-
-
 class KillFifth(Callback):
     def on_round(self, row):
         if row["round"] == 5:
@@ -241,8 +284,6 @@ def test_a_uri_of_no_use_is_one_line(uri):
 
 
 # What TensorBoard reads from the event files, also of a run that was killed and goes on.
-
-
 class Killed(Exception):
     pass
 
@@ -328,8 +369,6 @@ def test_a_file_in_the_place_of_the_folder_is_one_line(events, tmp_path):
 
 
 # What is written for Weights & Biases, without a network.
-
-
 class Talk(Callback):
     def on_round(self, row):
         print("on the terminal: loss", row["not_private"]["loss"])

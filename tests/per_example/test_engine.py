@@ -1,7 +1,7 @@
 """Gradients, norms and clipped sums of each example are those of a loop over examples."""
 
 import gc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -20,12 +20,61 @@ from sfumato.per_example.recurrent import Steps
 from sfumato.per_example.rule import Dense, Outer, Rows, TiedTable, _lengths_at_most, lengths_of
 from slow import slow_but
 
+# The loop that the engine is held to: every example alone, by ordinary autograd.
+
+
+def cut(values: Any, index: int) -> Any:
+    """One example of every tensor; anything else is shared."""
+    return values[index : index + 1] if isinstance(values, Tensor) else values
+
+
+def _against_loop(
+    model: nn.Module,
+    losses: Callable[..., Tensor],
+    inputs: Sequence[Any],
+    *,
+    expand: bool = True,
+    relative: float = 1e-5,
+) -> Recording:
+    """Norms, sums and gradients of `losses(*inputs)`, float [B], against a loop over the examples."""
+    examples = next(len(value) for value in inputs if isinstance(value, Tensor))
+    with Recording(covered(model, expand=expand), examples=examples) as recording:
+        found = losses(*inputs)
+        recording.backward(found)
+    parameters = recording.parameters
+    rows = []
+    for index in range(examples):
+        alone = losses(*(cut(value, index) for value in inputs)).sum()
+        gradients = torch.autograd.grad(alone, parameters, allow_unused=True)
+        rows.append([torch.zeros_like(p) if g is None else g for p, g in zip(parameters, gradients, strict=True)])
+    expected = [torch.stack(column).double() for column in zip(*rows, strict=True)]
+    norms = torch.stack([column.reshape(examples, -1).square().sum(dim=1) for column in expected]).sum(dim=0)
+    torch.testing.assert_close(recording.squared_norms(), norms, rtol=max(relative, 1e-5), atol=1e-9)
+    weights = torch.rand(examples)
+    for total, column in zip(recording.weighted_sum(weights), expected, strict=True):
+        wanted = torch.einsum("b,b...->...", weights.double(), column)
+        assert (total - wanted).norm() <= relative * wanted.norm() + 1e-6
+    sums, totals = recording.weighted_sum(weights), [torch.ones_like(p, dtype=torch.float64) for p in parameters]
+    recording.add_to(totals, weights)
+    for total, one in zip(totals, sums, strict=True):
+        torch.testing.assert_close(total, 1 + one.double(), rtol=1e-5, atol=1e-6)
+    assert all(parameter.requires_grad for parameter in parameters)
+    return recording
+
+
+@pytest.fixture
+def against_loop() -> Callable[..., Recording]:
+    """`against_loop(model, losses, inputs)` checks, and gives the recording."""
+    torch.manual_seed(0)
+    return _against_loop
+
+
+# Gradients, norms and clipped sums of each example are those of a loop over examples.
+
 # Norms and clipped sums of per-example gradients are those of a loop over examples.
 
 
 # The engine against a loop: every example alone, by ordinary autograd.
-
-
 def by_loop(model: nn.Module, parameters: list[nn.Parameter], inputs: Tensor, targets: Tensor, loss: Callable) -> list:
     """Gradients of every example by itself, float64 [B, *shape] for each parameter."""
     rows = []
@@ -234,8 +283,6 @@ def test_arguments_by_name(against_loop) -> None:
 
 
 # Parameters that lie beside layers, layers that are used in unusual ways, and parameters that are not used at all.
-
-
 class Vision(nn.Module):
     """A small vision transformer: patches, a class token, positions, a temperature."""
 
@@ -358,8 +405,6 @@ def test_a_part_without_gradients_does_not_count(against_loop) -> None:
 
 
 # A norm is never below the truth, whatever an example holds.
-
-
 def truth(factor: Any) -> float:
     return float(factor.dense().double().norm())
 
@@ -430,8 +475,6 @@ def test_bounds_of_lengths_are_at_most_a_thousandth_above_them(width: int, scale
 
 
 # Norms and sums are exact to single precision, whatever is switched on for the model.
-
-
 @pytest.mark.parametrize("kind", ["linear", "sequence", "convolution"])
 def test_autocast_around_the_sums_does_not_reach_them(kind: str) -> None:
     torch.manual_seed(0)
@@ -475,7 +518,6 @@ def test_products_of_lower_precision_are_for_the_model_alone() -> None:
 
 
 # Networks of transformers and torch as they are: each example's gradient is that of autograd for it alone.
-
 _TAKEN = [name for name, one in ARCHITECTURES.items() if not one.refused]
 _QUICK = (
     "BERT",
@@ -528,8 +570,6 @@ def test_what_no_bound_holds_for_is_refused_by_name(name: str) -> None:
 
 
 # Attention against a loop over examples, and against torch's own forward pass.
-
-
 class Attending(nn.Module):
     """An embedding of the queries, attention, and a head; the keys may come from somewhere else."""
 
@@ -660,8 +700,6 @@ def test_examples_in_dimension_one_are_refused_by_the_layer_s_name() -> None:
 
 
 # Public batch norm and standardised convolutions against autograd, and the refusal of joint statistics.
-
-
 def model(statistics: str = "public") -> nn.Module:
     torch.manual_seed(0)
     layers = nn.Sequential(
@@ -701,7 +739,6 @@ def test_joint_statistics_are_refused() -> None:
 
 
 # Recurrent layers against a loop over examples, and against torch's own forward pass.
-
 KINDS = [nn.LSTM, nn.GRU, nn.RNN]
 
 
@@ -820,8 +857,6 @@ def test_a_recording_leaves_nothing_behind(kind):
 
 
 # What a model computes once for all examples, and examples that are joined with the dimension behind them.
-
-
 _WORDS, _LENGTH, _WIDTH, _HEADS = 12, 5, 6, 2
 
 

@@ -1,8 +1,10 @@
 """The loop inside of a run: streams, phases, the private sum and its cost, and what it shows while it goes on."""
 
+import math
 import time
 import warnings
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -33,11 +35,55 @@ from sfumato.training.monitoring import (
     who_took_part,
 )
 
+# A mechanism whose rounds share noise, so that they cost something together only.
+
+
+class Drifting:
+    """The noise of a round is a part of what was drawn so far: one Gaussian release of the whole run."""
+
+    stream: ClassVar[bool] = True
+    noise_multiplier = multiplier = 1.5
+
+    def __init__(self) -> None:
+        self.drawn: torch.Tensor | None = None
+
+    def noise_std(self, scale: float) -> float:
+        return self.noise_multiplier * scale
+
+    def release(self, total, *, scale, round, source):
+        fresh = torch.from_numpy(source.stream("noise", round).normal(total.numel()))
+        self.drawn = fresh if self.drawn is None else 0.5 * self.drawn + fresh
+        return total.add_(self.drawn, alpha=self.noise_std(scale))
+
+    def event(self, moved, sampler, rounds):
+        if sampler.adjacency == "replace":
+            raise ValueError("nothing is proven for this sampler")
+        return acc.Gaussian(self.noise_multiplier / (moved * math.sqrt(rounds)))
+
+    def restarts(self, round):
+        return False
+
+    def describe(self) -> str:
+        return "drifting sums"
+
+    def state(self):
+        return {} if self.drawn is None else {"drawn": self.drawn}
+
+    def load(self, state) -> None:
+        self.drawn = state.get("drawn")
+
+
+@pytest.fixture
+def drifting() -> type[Drifting]:
+    return Drifting
+
+
+# The loop inside of a run: streams, phases, the private sum and its cost, and what it shows while it goes on.
+
 # The loop inside of a run: streams, phases, the private sum and its cost, and optimizers by name.
 
 
 # The loop inside of a run: streams, phases around it, and what the contribution adds after the noise.
-
 ROUNDS, UNITS = 6, 20
 FILES = ("ledger.jsonl", "statement.json", "model.safetensors")
 FACTS = Facts(
@@ -277,7 +323,6 @@ def test_votes_after_a_loop_that_was_stopped_stay_paid_and_stay_as_they_were(tmp
 
 
 # The private sum: what is recorded round by round, what a whole run costs, and what runs are one and the same.
-
 POISSON = Poisson(size=10, population=100)
 FIXED = FixedSize(size=10, population=100)
 GROUPED = [kind(size=5, users_per_client=2, population=100) for kind in (Poisson, FixedSize)]
@@ -410,7 +455,6 @@ def test_a_count_that_leaves_nothing_for_the_sum_is_no_private_sum():
 
 
 # Optimisers by name: torch's own, with torch's own settings where the plan gives none.
-
 GRADIENTS = [torch.tensor([1.0, -2.0]), torch.tensor([0.5, 3.0]), torch.tensor([-1.0, 0.1])]
 TORCH = {
     "sgd": lambda p: torch.optim.SGD(p, 0.1, momentum=0.8),
@@ -494,7 +538,6 @@ def test_a_rate_whose_first_step_is_no_single_precision_number_is_refused(name):
 
 
 # ε while a run goes on: an upper bound by the accountants of the statement, never above that of the whole run.
-
 DELTA = 1e-5
 
 
@@ -560,7 +603,6 @@ def test_the_bar_shows_both(capsys):
 
 
 # What a run shows while it goes on, where no terminal watches.
-
 ROW = {"round": 3, "epsilon": 1.23456, "not_private": {"loss": 0.5}}
 
 
@@ -599,8 +641,6 @@ def test_nothing_is_printed_after_ctrl_c(capsys: pytest.CaptureFixture[str]):
 
 
 # People who took part are measured only where a task asks for it, and which of them follows from their number.
-
-
 class Asks:
     monitors_training_users = True
 
@@ -634,7 +674,6 @@ def test_the_row_says_that_it_is_private():
 
 
 # A run that learns nothing says so while it runs and in its result.
-
 FEATURES, CLASSES = 6, 3
 
 
