@@ -1,4 +1,4 @@
-"""Accounting: time, tightness and memory, beside dp-accounting and prv-accountant.
+"""Accounting: time, tightness and memory, next to dp-accounting and prv-accountant.
 
     python benchmarks/accounting.py [--quick] [--json FILE]
 

@@ -1,11 +1,12 @@
-"""Clients that train in one batched operation, beside the same clients one after the other.
+"""Clients that train in one batched operation, next to the same clients one after the other.
 
     python benchmarks/clients_at_once.py [--quick] [--json FILE]
 
-A client's delta is the same to the last bit whoever shares the operation (docs/explanation/virtual-clients.md): places
-stay empty for it, and padding follows from few sizes. What company gains is measured here, for rounds in the shape of
-recipes: most people with one picture, each a client beside 16 public classes; 64 groups of 16 people; a shared head of
-4,600 people; and a network of convolutions. All times are medians of turns, one contender after the other.
+A client's delta is the same to the last bit whatever other clients share the operation (docs/explanation/virtual-
+clients.md): places stay empty for it, and padding follows from few sizes. What sharing gains is measured here, for
+rounds in the shape of recipes: most people with one picture, each a client next to 16 public classes; 64 groups of 16
+people; a shared head of 4,600 people; and a network of convolutions. All times are medians of turns, one contender
+after the other.
 """
 
 from __future__ import annotations
@@ -69,8 +70,8 @@ def rounds(
     plan: FederatedPlan, model: Callable[[], nn.Module], users: UserDataset, public: UserDataset | None
 ) -> Callable[[], None]:
     """The same round again and again."""
-    beside = {} if public is None else {"negatives": plan.with_negatives(public, users)}
-    contribution = plan.contribution(model(), users, "cpu", 0, **beside)
+    more = {} if public is None else {"negatives": plan.with_negatives(public, users)}
+    contribution = plan.contribution(model(), users, "cpu", 0, **more)
     private_sum, source = plan.private_sum(len(users)), RandomSource.from_seed(0)
     rate = plan.cohort.units / len(users)
     present = np.flatnonzero(np.random.default_rng(0).random(len(users)) < rate)
@@ -91,7 +92,7 @@ def main() -> None:
     torch.manual_seed(0)
     people, public = features(PEOPLE, 0), features(PUBLIC, 1)
     cases: dict[str, tuple[FederatedPlan, Callable[[], nn.Module], UserDataset, UserDataset | None]] = {
-        "1,024 people beside public classes": (ALONE, projection, people, public),
+        "1,024 people next to public classes": (ALONE, projection, people, public),
         "64 groups of 16 people": (GROUPS, projection, people, None),
         "256 people, a shared head": (SHARED, projection, people, None),
         "32 groups, convolutions": (CONVOLUTIONS, models.lenet, characters(), None),
@@ -99,12 +100,12 @@ def main() -> None:
     rows: list[Row] = []
     for name, (plan, model, users, negatives) in cases.items():
         jobs = {
-            told: rounds(plan.replace(client={"at_once": count}), model, users, negatives)
-            for told, count in AT_ONCE.items()
+            label: rounds(plan.replace(client={"at_once": count}), model, users, negatives)
+            for label, count in AT_ONCE.items()
         }
-        times = {told: 1e3 * each for told, each in seconds(jobs, 2 if arguments.quick else 9).items()}
+        times = {label: 1e3 * each for label, each in seconds(jobs, 2 if arguments.quick else 9).items()}
         alone = times.pop("one by one")
-        rows += [shown(f"{name}, {told}", each, alone, "one by one", "ms", None) for told, each in times.items()]
+        rows += [shown(f"{name}, {label}", each, alone, "one by one", "ms", None) for label, each in times.items()]
     if arguments.json:
         arguments.json.write_text(json.dumps(rows, indent=1) + "\n")
 

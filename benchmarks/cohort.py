@@ -3,7 +3,7 @@
     python benchmarks/cohort.py [--quick] [--json FILE]
 
 A round's draw, its grouping (every unit a client, and virtual clients) and the half that one of two processes takes.
-Beside it NumPy's own draw without replacement, from a generator that is not cryptographic. Memory is the largest
+Next to it NumPy's own draw without replacement, from a generator that is not cryptographic. Memory is the largest
 resident size of a process of its own beyond what it had before the draw. `goal` is the largest value that meets it.
 """
 
@@ -118,7 +118,7 @@ def main() -> None:
 
 
 def round_to(value: float) -> float:
-    """Four digits behind the point are more than a shared machine can tell."""
+    """Four digits behind the point are more than a shared machine can resolve."""
     return float(f"{value:.4g}")
 
 

@@ -1,4 +1,4 @@
-"""Noise that is correlated over rounds, its time and memory beside independent noise and two peers; limited cohorts.
+"""Noise that is correlated over rounds, its time and memory next to independent noise and two peers; limited cohorts.
 
     python benchmarks/correlated_noise.py [--quick] [--json FILE] [--threads T] [--no-peers]
 
@@ -141,7 +141,7 @@ def optimising(turns: int, quick: bool, peers: list[str], logs: Path) -> list[Ro
         for order in orders:
             answers: dict[str, list[Row]] = {name: [] for name in names}
             for _ in range(turns):
-                for name in names if len(order) > 1 else [OURS]:  # nobody else searches for BISR's bands
+                for name in names if len(order) > 1 else [OURS]:  # no other one searches for BISR's bands
                     os.killpg(workers[name].process.pid, signal.SIGCONT)
                     workers[name].send(json.dumps(order))
                     answers[name].append(workers[name].answer())
@@ -176,7 +176,7 @@ def _searched(order: Row, answers: dict[str, list[Row]]) -> list[Row]:
 
 
 def cohorts(quick: bool) -> list[Row]:
-    """Time of a cohort beside the population, in order and after a resume."""
+    """Time of a cohort next to the population, in order and after a resume."""
     populations = [10**4, 10**5, 10**6, 10**7]
     rounds, resumed = (50, 20) if quick else (400, 200)
     source = RandomSource.from_os()

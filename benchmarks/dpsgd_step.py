@@ -11,7 +11,7 @@ engine can take away. The models are in `peers/dpsgd_models.py`; the peers need 
 Every contender is a process of its own; steps are interleaved and only one process works at a time. Memory is the peak
 of the whole process, with `--device cuda` that of the GPU, where `--times` as many examples make a batch. `ratio` =
 ours / other, of medians; `goal` is the largest ratio that meets it; of the peers the fastest counts. `checks` is what
-is tried before the first step and during 1,000 steps, beside these steps. `loop` is a step of a training loop of one's
+is tried before the first step and during 1,000 steps, next to these steps. `loop` is a step of a training loop of one's
 own (`DPSGD.open`) with all that a run does; its ratio is loop / engine. `fit` is a step of `DPSGD.fit` on arrays. The
 last loop has a process that reads ahead; its ratio is loop / fit.
 """
@@ -194,7 +194,7 @@ def main() -> int:
             by_name = {row["other_name"]: row for row in found if row["unit"] == "ms"}
             by_name[CHECKS] = by_name.pop(f"{CHECKED_STEPS:,} steps", {})
             by_name[LOOP] = by_name.pop("sfumato's engine", {})
-            by_name[FED] = by_name.pop(FIT, {})  # the later of the two rows beside fit
+            by_name[FED] = by_name.pop(FIT, {})  # the later of the two rows next to fit
             for name, values in times.items():
                 row = by_name.get(name, {})
                 ratio, goal, met = (row.get(key) for key in ("ratio", "goal", "met"))

@@ -5,7 +5,7 @@
 Each generator is a fresh process on one thread that reads the training patients of a recipe (recipes/ehr_pbcseq,
 recipes/ehr_physionet2012), learns for at most M minutes, and writes as many synthetic ones. mostlyai-engine has an
 environment of its own (`benchmarks/peers/setup.sh mostlyai`, made where it is missing). Both are then measured by
-`sfumato.audit.ehr.evaluate` beside the same held-out patients. One seed. `goal` is null: nothing was promised.
+`sfumato.audit.ehr.evaluate` next to the same held-out patients. One seed. `goal` is null: nothing was promised.
 
 --readme writes the table of benchmarks/results/ehr_peers.json into README.md and measures nothing.
 """
@@ -84,12 +84,12 @@ def measured(recipe: str, minutes: float, *, quick: bool) -> list[dict[str, Any]
         ("other", PEER, "peer_mostlyai.py"),
     ):
         with tempfile.TemporaryDirectory() as folder:
-            told = _generated(Path(folder), recipe, train, python, worker, minutes, quick=quick)
+            reported = _generated(Path(folder), recipe, train, python, worker, minutes, quick=quick)
             made = data.ehr_from_tables(
                 Path(folder) / "made-visits.parquet", Path(folder) / "made-static.parquet", schema=train.schema
             )
-        found[name] = {"told": told, **ehr_recipe.measured(evaluate(train, holdout, made, seed=SEED))}
-        print(f"{recipe}, {name}: fitted in {told['fit_seconds']:.0f} s", flush=True)
+        found[name] = {"reported": reported, **ehr_recipe.measured(evaluate(train, holdout, made, seed=SEED))}
+        print(f"{recipe}, {name}: fitted in {reported['fit_seconds']:.0f} s", flush=True)
     return rows_of(recipe, module.RECIPE.dataset, found)
 
 
@@ -134,18 +134,18 @@ def rows_of(recipe: str, dataset: str, found: dict[str, Any]) -> list[dict[str, 
 
     def add(name: str, mine: float | None, theirs: float | None, unit: str, ideal: float | None) -> None:
         ratio = mine / theirs if mine is not None and theirs else None
-        told = [None if each is None else float(f"{each:.4g}") for each in (mine, theirs, ratio, ideal)]
+        reported = [None if each is None else float(f"{each:.4g}") for each in (mine, theirs, ratio, ideal)]
         rows.append(
             {
                 "name": f"{dataset}: {name}",
-                "ours": told[0],
-                "other": told[1],
+                "ours": reported[0],
+                "other": reported[1],
                 "other_name": PEER_NAME,
                 "unit": unit,
-                "ratio": told[2],
+                "ratio": reported[2],
                 "goal": None,
                 "met": None,
-                "ideal": told[3],
+                "ideal": reported[3],
                 "recipe": recipe,
             }
         )
@@ -156,7 +156,7 @@ def rows_of(recipe: str, dataset: str, found: dict[str, Any]) -> list[dict[str, 
         ("peak_bytes", "peak memory", "MB", 1e-6),
         ("patients", "patients generated", "", 1.0),
     ):
-        add(what, ours["told"][key] * scale, other["told"][key] * scale, unit, None)
+        add(what, ours["reported"][key] * scale, other["reported"][key] * scale, unit, None)
     for part, prefix in (("fidelity", ""), ("utility", "AUC, "), ("attacks", "")):
         for name, mine in ours[part].items():
             add(prefix + name, mine["found"], other[part][name]["found"], "", mine["ideal"])

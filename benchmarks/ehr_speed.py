@@ -3,8 +3,8 @@
     python benchmarks/ehr_speed.py [--quick] [--json FILE]
 
 PhysioNet 2012, set A (4,000 stays, 1.7 million rows) with `EHRSafe()` as it is, on all cores. Each is a process, whose
-largest memory is told too. Needs ../shared/data. Beside limits: read in 20 s, learn in 15 minutes on two cores, sample
-and write in 2 minutes and 2 GB.
+largest memory is reported too. Needs ../shared/data. Next to limits: read in 20 s, learn in 15 minutes on two cores,
+sample and write in 2 minutes and 2 GB.
 """
 
 import argparse
@@ -66,14 +66,14 @@ def main() -> None:
 def process(*words: object) -> tuple[float, float]:
     """Seconds of a Python process, and the most memory that it held, in GiB."""
     begun = time.perf_counter()
-    with tempfile.TemporaryFile() as told:
-        started = subprocess.Popen([sys.executable, *map(str, words)], stdout=told, stderr=told)
+    with tempfile.TemporaryFile() as output:
+        started = subprocess.Popen([sys.executable, *map(str, words)], stdout=output, stderr=output)
         _, status, used = os.wait4(started.pid, 0)
         seconds = time.perf_counter() - begun
         started.returncode = os.waitstatus_to_exitcode(status)
         if started.returncode:
-            told.seek(0)
-            raise SystemExit(told.read().decode(errors="replace"))
+            output.seek(0)
+            raise SystemExit(output.read().decode(errors="replace"))
     return seconds, used.ru_maxrss / 2**20
 
 

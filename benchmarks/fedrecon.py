@@ -1,4 +1,4 @@
-"""Federated Reconstruction of tiny users: many in one batched operation, beside a loop over users in plain torch.
+"""Federated Reconstruction of tiny users: many in one batched operation, next to a loop over users in plain torch.
 
     python benchmarks/fedrecon.py [--quick] [--json FILE] [--threads T]
 
@@ -6,7 +6,7 @@ Users as MovieLens-1M has them: 20 to 300 ratings of 3,706 items, 50 factors; at
 user's vector, and as many update the items' (Singhal et al. 2021). All times are medians of turns, one contender after
 the other. The loop has sparse gradients, so that a step of it moves the rows of its batch and no other.
 
-1. Users a second, rebuilt and updated, with deltas clipped and added up; beside the loop, and beside the goal.
+1. Users a second, rebuilt and updated, with deltas clipped and added up; next to the loop, and next to the goal.
 2. People a second who are served: their vector is rebuilt from all their ratings, and all items are predicted.
 3. Peak memory of a round of ten times as many users.
 """
@@ -40,7 +40,7 @@ BATCH, STEPS, REBUILDING, UPDATING = 5, 50, 0.1, 0.5
 
 
 def ratings(users: int) -> UserDataset:
-    """Ratings of made-up users, of about the lengths of MovieLens-1M's, which are at most 300 here."""
+    """Ratings of placeholder users, of about the lengths of MovieLens-1M's, which are at most 300 here."""
     rng = np.random.default_rng(0)
     sizes = np.clip(rng.lognormal(4.6, 1.0, users), 20, 300).astype(np.int64)
     items = np.concatenate([rng.choice(ITEMS, size, replace=False) for size in sizes])

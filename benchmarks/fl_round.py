@@ -10,7 +10,7 @@ works at a time, the others are stopped. A missing peer is named and skipped.
 times faster than pfl with LeNet, 10 times faster than pfl and at most twice the batched
 arithmetic alone with the linear model, 5 times faster than Flower with both, 1.3 times faster than pfl on what is
 trained behind a kept prefix ("features").
-Losses before and after the warm-up rounds tell that all contenders do the same work; the program fails if they do not.
+Losses before and after the warm-up rounds show that all contenders do the same work; the program fails if they do not.
 """
 
 from __future__ import annotations

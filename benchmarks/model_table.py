@@ -1,4 +1,4 @@
-"""Which networks of transformers and torch can be trained privately, as they are: sfumato beside Opacus.
+"""Which networks of transformers and torch can be trained privately, as they are: sfumato next to Opacus.
 
     python benchmarks/model_table.py [--quick] [--json FILE] [--only NAME ...]
 
@@ -44,7 +44,7 @@ LARGEST = 1e-3
 YES, FIXED = "yes", "fixed"
 
 
-def told(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """An error in a line."""
     return f"{type(error).__name__}: {' '.join(str(error).split())}"
 
@@ -146,12 +146,12 @@ def tried(
         what(one, one.model())
         return YES, ""
     except Exception as error:  # whatever another library raises
-        why = told(error)
+        why = reason(error)
     if repair is not None:
         try:
             what(one, repair(one.model()))
             return FIXED, why
-        except Exception:  # then the first refusal is told
+        except Exception:  # then the first refusal is reported
             pass
     return "no", why
 

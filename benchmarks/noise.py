@@ -1,4 +1,4 @@
-"""Drawing noise for a large model: a run's own normal numbers beside torch's and NumPy's, which are not cryptographic.
+"""Drawing noise for a large model: a run's own normal numbers next to torch's and NumPy's, which are not cryptographic.
 
     python benchmarks/noise.py [--quick] [--json FILE] [--count N] [--threads T ...]
 

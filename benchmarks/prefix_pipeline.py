@@ -2,11 +2,11 @@
 
     python benchmarks/prefix_pipeline.py [--quick] [--json FILE] [--trainable SPEC]
 
-The commands as a user gives them, one process each, on made-up faces of 112×112 (JPEG): 1,000 people with 4 pictures to
-train on and 500 others with 4 to test on. SqueezeNet, of which the embedding is trained unless another `--trainable` is
-given; 512 people a round. Neither the weights nor the faces change the time, so both are made up. Beside limits: 20
-minutes on two cores, and 2 GB, which is the largest that any of the processes was: pages of mapped files count in it,
-although the system may take them back at any time.
+The commands as a user gives them, one process each, on placeholder faces of 112×112 (JPEG): 1,000 people with 4
+pictures to train on and 500 others with 4 to test on. SqueezeNet, of which the embedding is trained unless another
+`--trainable` is given; 512 people a round. Neither the weights nor the faces change the time, so both are placeholders.
+Next to limits: 20 minutes on two cores, and 2 GB, which is the largest that any of the processes was: pages of mapped
+files count in it, although the system may take them back at any time.
 """
 
 import argparse
@@ -78,10 +78,10 @@ def main() -> None:
     pictures = tested["images"]
     assert tested["genuine_pairs"] + tested["impostor_pairs"] == pictures * (pictures - 1) // 2
     print(f"  {pictures:,} unseen pictures in all pairs; a cache of {size / 2**20:.0f} MiB")
-    told = f"pack, cache, {rounds} rounds, all pairs of {pictures:,}"
+    title = f"pack, cache, {rounds} rounds, all pairs of {pictures:,}"
     rows = [
-        shown(told, seconds / 60, LIMIT_MINUTES, "limit", "min", 1.0),
-        shown(f"{told}: memory", most, LIMIT_GIB, "limit", "GiB", 1.0),
+        shown(title, seconds / 60, LIMIT_MINUTES, "limit", "min", 1.0),
+        shown(f"{title}: memory", most, LIMIT_GIB, "limit", "GiB", 1.0),
     ]
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2) + "\n")

@@ -1,11 +1,11 @@
-"""A private round of 512 people behind a kept prefix, beside the same round with the whole network.
+"""A private round of 512 people behind a kept prefix, next to the same round with the whole network.
 
     python benchmarks/prefix_round.py [--quick] [--json FILE]
 
 DP-FedEmb with SqueezeNet at 112×112: 64 virtual clients of 8 people with 2 pictures each, one local epoch in one
 batch. What is trained changes from line to line; all before it is frozen, and is computed once in one case and in
 every round in the other. Both rounds are the same work on the same people (their sums are compared), and take turns.
-Pictures and weights are made up: neither changes the time. Measured is what the clients do and clip, without the
+Pictures and weights are placeholders: neither changes the time. Measured is what the clients do and clip, without the
 noise, which is the same for both.
 The trained part goes forward and back in every round, which bounds what a cache can save: with the last block that is
 about a sixth of the processor time of the whole network.
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="an eighth of the people, three rounds of each")
     parser.add_argument("--json", type=Path, help="file for the results")
     parser.add_argument("--threads", type=int, default=2)
-    parser.add_argument("--rounds", type=int, help="of each, beside one to warm up; 5 unless given")
+    parser.add_argument("--rounds", type=int, help="of each, next to one to warm up; 5 unless given")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     people, rounds = (PEOPLE // 8, 3) if options.quick else (PEOPLE, 5)
@@ -55,14 +55,14 @@ def main() -> None:
     owners = np.repeat(np.arange(people), EACH)
     users = data.from_arrays(pixels, owners, [f"{owner:04}" for owner in owners])
     rows = []
-    for told, (spec, rank) in TRAINED.items():
+    for title, (spec, rank) in TRAINED.items():
         with tempfile.TemporaryDirectory() as folder:
-            rows += measured(told, spec, rank, users, Path(folder), options.rounds or rounds)
+            rows += measured(title, spec, rank, users, Path(folder), options.rounds or rounds)
     if options.json:
         options.json.write_text(json.dumps(rows, indent=2) + "\n")
 
 
-def measured(told: str, spec: str, rank: int, users: data.UserDataset, folder: Path, rounds: int) -> list[Row]:
+def measured(title: str, spec: str, rank: int, users: data.UserDataset, folder: Path, rounds: int) -> list[Row]:
     """Both rounds, and what the cache costs once."""
     model = models.squeezenet(64, generator=torch.Generator().manual_seed(0))
     if rank:
@@ -91,13 +91,13 @@ def measured(told: str, spec: str, rank: int, users: data.UserDataset, folder: P
 
     sums = [one(contribution)[0] for contribution, _ in ways]  # also warms up
     if not (sums[0] - sums[1]).norm() <= 1e-3 * sums[1].norm():
-        raise SystemExit(f"{told}: the two rounds give other sums")
+        raise SystemExit(f"{title}: the two rounds give other sums")
     for _ in range(rounds):
         for contribution, seconds in ways:
             seconds.append(one(contribution)[1])
     ours, whole = (statistics.median(seconds) for _, seconds in ways)
-    print(f"{told}: {len(users) * EACH:,} pictures made ready in {made:.1f} s, {size / 2**20:.0f} MiB, once")
-    return [shown(f"{len(users)} people, {told}", ours, whole, "the whole network", "s", GOAL)]
+    print(f"{title}: {len(users) * EACH:,} pictures made ready in {made:.1f} s, {size / 2**20:.0f} MiB, once")
+    return [shown(f"{len(users)} people, {title}", ours, whole, "the whole network", "s", GOAL)]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Recall at a false accept rate over all pairs: time, peak memory, and the plain ways to compute it beside ours.
+"""Recall at a false accept rate over all pairs: time, peak memory, and the plain ways to compute it next to ours.
 
     python benchmarks/recall_at_far.py [--quick] [--json FILE]
 
@@ -10,7 +10,7 @@ and the embeddings are in it), time is that of the call alone. Contenders are in
 
 Both hold every pair in memory, so they run on 6,000 embeddings (18 million pairs). The goals for 100,000 x 128
 (5 billion pairs) on two cores are at most 90 s and 1 GB. `ratio` = ours / other; `goal` is the largest ratio that
-meets the goal (none is set beside the others, whose memory grows with the pairs). The program fails if the
+meets the goal (none is set next to the others, whose memory grows with the pairs). The program fails if the
 contenders disagree on recall or threshold by more than the grid allows.
 """
 

@@ -13,7 +13,7 @@ Row = dict[str, Any]
 def row(
     name: str, ours: float, other: float, other_name: str, unit: str, goal: float | None, *, digits: int = 6
 ) -> Row:
-    """What was measured beside something else; where the other one is a limit that was set, the goal is 1."""
+    """What was measured next to something else; where the other one is a limit that was set, the goal is 1."""
     ratio = ours / other
     return {
         "name": name,

@@ -3,8 +3,8 @@
     python benchmarks/store.py [--quick] [--json FILE] [--users N]
 
 Opened: each measurement is a fresh process that opens the data, reads one user, and is asked for its time (without
-starting Python and importing) and for the memory that it added, beside one that reads the same file whole. Gathered:
-the examples of a random cohort, beside the same from flat files that are mapped, one a column, as stores once were.
+starting Python and importing) and for the memory that it added, next to one that reads the same file whole. Gathered:
+the examples of a random cohort, next to the same from flat files that are mapped, one a column, as stores once were.
 Both take turns; files are in the page cache for both. `ratio` = ours / other, of medians; `goal` is the largest ratio
 that meets the goal.
 """
@@ -113,8 +113,8 @@ def gathered(
     medians = []
     for seed in range(processes):
         command = [sys.executable, "-c", GATHER, str(folder), str(cohort), str(rounds), str(seed)]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-        medians.append([float(each) for each in told])
+        output = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        medians.append([float(each) for each in output])
     return np.median(medians, axis=0).tolist()
 
 
@@ -141,8 +141,8 @@ def main() -> None:
         people = min(most // (each * int(np.prod(shape))), 200_000)
         cohort = min(people // 4, 512)
         with tempfile.TemporaryDirectory() as folder:
-            told = f"cohort of {cohort} of {people:,} users with {each} of {'×'.join(map(str, shape))}"
-            cohorts[told] = gathered(Path(folder), shape, each, people, cohort, rounds, repetitions)
+            title = f"cohort of {cohort} of {people:,} users with {each} of {'×'.join(map(str, shape))}"
+            cohorts[title] = gathered(Path(folder), shape, each, people, cohort, rounds, repetitions)
     if len({name for results in runs.values() for _, _, name in results}) != 1:
         raise SystemExit("the two readers disagree about a user's name")
     seconds = {how: statistics.median(r[0] for r in results) for how, results in runs.items()}
@@ -154,7 +154,7 @@ def main() -> None:
         row(f"{label}: time", seconds["ours"], seconds["eager"], "eager reading", "s", 1.0),
         row(f"{label}: memory", size["ours"], limit, "limit", "MiB", 1.0),
         row(f"{label}: memory", size["ours"], size["eager"], "eager reading", "MiB", 0.25),
-        *(row(told, ours * 1e3, flat * 1e3, "flat files", "ms", 1.1) for told, (ours, flat) in cohorts.items()),
+        *(row(title, ours * 1e3, flat * 1e3, "flat files", "ms", 1.1) for title, (ours, flat) in cohorts.items()),
     ]
     for line in rows:
         print(

@@ -1,15 +1,15 @@
-"""Votes: nearest records beside scikit-learn's, a tally in the clear, and what an agent uploads beside DP-FedAvg.
+"""Votes: nearest records next to scikit-learn's, a tally in the clear, and what an agent uploads next to DP-FedAvg.
 
     python benchmarks/vote.py [--quick] [--json FILE]
 
-- Neighbours: the votes of all agents on all queries, 100 agents x 1,000 records x 1,000 queries x 512 features, beside
+- Neighbours: the votes of all agents on all queries, 100 agents x 1,000 records x 1,000 queries x 512 features, next to
   scikit-learn's `NearestNeighbors` (brute force), in turns, both on one thread. Ours compares whole numbers, so that
   one record exchanges at most one neighbour; scikit-learn's ties and roundings depend on all records. The goal is 5 s
   for all of it. The program fails if the two disagree on more than one vote in a hundred.
 - Tally: 500 queries of 200 agents on 10 classes. In the clear from ballots to answers, at most 50 ms; by three
   talliers, processes of their own that are connected over loopback, from the first ballot to the answers, at most 10 s.
-- Upload: the ballots of one agent, two bytes a count, and its shares for three talliers, beside what DP-FedAvg sends in
-  100 rounds of a LeNet-5, four bytes a parameter. All follow from the shapes.
+- Upload: the ballots of one agent, two bytes a count, and its shares for three talliers, next to what DP-FedAvg sends
+  in 100 rounds of a LeNet-5, four bytes a parameter. All follow from the shapes.
 """
 
 from __future__ import annotations

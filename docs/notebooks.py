@@ -71,7 +71,7 @@ def _words(text: str) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Put a notebook beside each tutorial."""
+    """Put a notebook next to each tutorial."""
     from mkdocs.structure.files import File
 
     for page in list(files.documentation_pages()):
@@ -79,7 +79,7 @@ def on_files(files: Any, config: Any) -> Any:
             made = notebook(Path(page.abs_src_path))
             if os.environ.get("NOTEBOOKS") != "plain":
                 execute(made)
-            files.append(File.generated(config, _beside(page.src_uri), content=nbformat.writes(made)))
+            files.append(File.generated(config, _notebook_of(page.src_uri), content=nbformat.writes(made)))
     return files
 
 
@@ -88,12 +88,12 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     if not _is_tutorial(page.file.src_uri):
         return markdown
     title, _, rest = markdown.partition("\n")
-    return f"{title}\n\n[This page as a notebook]({Path(_beside(page.file.src_uri)).name}){{ download }}\n{rest}"
+    return f"{title}\n\n[This page as a notebook]({Path(_notebook_of(page.file.src_uri)).name}){{ download }}\n{rest}"
 
 
 def _is_tutorial(uri: str) -> bool:
     return uri.startswith("tutorials/")
 
 
-def _beside(uri: str) -> str:
+def _notebook_of(uri: str) -> str:
     return uri.removesuffix(".md") + ".ipynb"

@@ -1,7 +1,7 @@
 """The tree in README and the layers in CONTRIBUTING, drawn from the packages and from the contract on imports.
 
 A package's line is the first line of its docstring, without its own name; the order is that of the layers in
-`pyproject.toml`, the highest first. `python docs/tree.py` tells whether the pages show the tree as it is; `--update`
+`pyproject.toml`, the highest first. `python docs/tree.py` reports whether the pages show the tree as it is; `--update`
 draws it anew.
 """
 

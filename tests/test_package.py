@@ -130,7 +130,7 @@ def test_a_short_name_is_the_thing_of_its_room(name):
     assert name in dir(sfumato)
 
 
-def test_a_name_that_nobody_has_is_an_error_and_rooms_are_found():
+def test_a_name_that_no_one_has_is_an_error_and_rooms_are_found():
     with pytest.raises(ImportError):
         from sfumato import nothing_of_this_name  # noqa: F401  # pyright: ignore[reportAttributeAccessIssue]
     from sfumato import data
@@ -203,7 +203,7 @@ def test_a_log_gets_a_line_now_and_then(capsys: pytest.CaptureFixture[str]):
     assert lines[-1] == "sfumato: records: 4,000 of 4,000"
 
 
-def test_a_count_without_an_end_is_told_so(capsys: pytest.CaptureFixture[str]):
+def test_a_count_without_an_end_is_reported_so(capsys: pytest.CaptureFixture[str]):
     with bar("reading", visible=True, every=0.001) as show:
         time.sleep(0.01)
         show(1000, 0)

@@ -39,7 +39,7 @@ def test_any_split_gives_the_same_bytes_and_words():
     assert np.concatenate([split.uint64(size) for size in (1, 2, 3, 500, 744)]).tolist() == words.tolist()
 
 
-def test_labels_and_their_types_tell_streams_apart():
+def test_labels_and_their_types_report_streams_separate():
     labels = [("a",), ("b",), ("a", 1), ("a", "1"), (1, "a"), ("a1",), ("a", 1, 1), ("a", 11)]
     firsts = {stream(*each).bytes(16) for each in labels} | {stream(*labels[0], seed=6).bytes(16)}
     assert len(firsts) == len(labels) + 1
@@ -132,7 +132,7 @@ def test_permutations_are_uniform():
     assert stats.chisquare(list(counts.values())).pvalue > RARE
 
 
-def test_what_a_run_costs_can_be_told_without_openssl():
+def test_what_a_run_costs_can_be_reported_without_openssl():
     code = "import sys, sfumato.accounting; assert not {'cryptography', 'torch'} & set(sys.modules), 'loaded'"
     subprocess.run([sys.executable, "-c", code], check=True)
 

@@ -87,8 +87,9 @@ def test_no_page_uses_a_retired_word():
     assert [place for path in pages for place in _places(path)] == []
 
 
-def test_no_recipe_uses_a_retired_word():
-    assert [place for path in sorted((ROOT / "recipes").rglob("*.py")) for place in _places(path)] == []
+@pytest.mark.parametrize("folder", ["recipes", "benchmarks", "docs"])
+def test_no_script_uses_a_retired_word(folder):
+    assert [place for path in sorted((ROOT / folder).rglob("*.py")) for place in _places(path)] == []
 
 
 def test_the_words_are_found():

@@ -19,7 +19,7 @@ the round-off of the transform counts as an error: a delta that drowns in it is 
 **Buckets**: losses rounded to a grid, up for an upper bound and down for a lower one. The first accountant that
 followed whole distributions (Meiser and Mohammadi 2018, "Tight on Budget?", here without their correction terms;
 Koskela, Jalko, Prediger and Honkela 2021, Section 4). A step may add up to one gap of the grid, so the two bounds are
-steps * gap apart, where connecting the dots errs by about steps * gap^2. What the composition leaves out is added or
+steps * gap, where connecting the dots errs by about steps * gap^2. What the composition leaves out is added or
 subtracted.
 
 >>> account = BucketsAccountant(Gaussian(1.0).poisson(0.01) * 100, gap=1e-4)
@@ -432,7 +432,7 @@ def reach(pair: Pair, outside: float) -> tuple[float, float, float]:
 def _mean(pair: Pair, low: float, high: float, tolerance: float) -> tuple[float, float]:
     """The integral of the loss over P between two losses, and a bound on its error.
 
-    A cell's masses of P and Q tell the mean of e^-loss in it, and so the mean of the loss within two bounds: Jensen's
+    A cell's masses of P and Q give the mean of e^-loss in it, and so the mean of the loss within two bounds: Jensen's
     inequality and the chord. Cells are halved until the bounds agree.
     """
     edges = np.linspace(low, high, 129)

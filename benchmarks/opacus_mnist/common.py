@@ -47,13 +47,13 @@ def mnist(part: str) -> TensorDataset:
 
 @torch.no_grad()
 def accuracy(model: nn.Module) -> float:
-    """Share of the test pictures that are told right."""
+    """Share of the test pictures that are classified correctly."""
     pictures, classes = mnist("test").tensors
     model.eval()
     return float((model(pictures).argmax(dim=1) == classes).double().mean())
 
 
-def tell(model: nn.Module, epsilon: float, since: float) -> None:
+def report(model: nn.Module, epsilon: float, since: float) -> None:
     """Print a line for run.py; `since` is the process's CPU time before training."""
     seconds = time.process_time() - since
     print(json.dumps({"accuracy": accuracy(model), "epsilon": epsilon, "seconds": seconds}))

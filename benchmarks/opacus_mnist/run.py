@@ -30,7 +30,7 @@ def lines_of(program: str) -> int:
 
 
 def one_run(program: str, seed: int, epochs: int) -> dict[str, float]:
-    """What a program tells of a run."""
+    """What a program reports of a run."""
     command = [sys.executable, str(HERE / program), str(seed), str(epochs)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)

@@ -4,7 +4,7 @@ import sys
 import time
 
 import torch
-from common import BATCH, CLIP, DELTA, NOISE, RATE, mnist, net, tell
+from common import BATCH, CLIP, DELTA, NOISE, RATE, mnist, net, report
 from opacus import PrivacyEngine
 from torch.nn.functional import cross_entropy
 from torch.utils.data import DataLoader
@@ -24,4 +24,4 @@ for _ in range(epochs):
         optimizer.zero_grad()
         cross_entropy(model(data), target).backward()
         optimizer.step()
-tell(model, privacy_engine.get_epsilon(DELTA), since)
+report(model, privacy_engine.get_epsilon(DELTA), since)

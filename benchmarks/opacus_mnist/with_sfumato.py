@@ -4,7 +4,7 @@ import sys
 import time
 
 import torch
-from common import BATCH, CLIP, DELTA, NOISE, RATE, mnist, net, tell
+from common import BATCH, CLIP, DELTA, NOISE, RATE, mnist, net, report
 from torch.nn.functional import cross_entropy
 
 from sfumato import DPSGD
@@ -18,4 +18,4 @@ plan = DPSGD(epochs=epochs, cohort=BATCH, noise=NOISE, clipping=CLIP, delta=DELT
 with plan.open(model, optimizer, dataset) as private:
     for data, target in private:
         private.backward(cross_entropy(model(data), target, reduction="none"))
-tell(model, private.statement.epsilon, since)
+report(model, private.statement.epsilon, since)

@@ -108,7 +108,7 @@ class DpAccounting:
 
 
 class PrvAccountant:
-    """Microsoft's prv-accountant, with the error that its command line asks for unless told otherwise."""
+    """Microsoft's prv-accountant, with the error that its command line asks for by default."""
 
     def __init__(self) -> None:
         import prv_accountant

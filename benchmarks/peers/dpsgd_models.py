@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 CLIP_NORM = 1.0
-NOISE_MULTIPLIER = 0.01  # small, so that the loss tells whether two contenders did the same work
+NOISE_MULTIPLIER = 0.01  # small, so that the loss shows whether two contenders did the same work
 LEARNING_RATE = 0.1
 
 

@@ -36,8 +36,8 @@ def main() -> None:
     sampled = time.perf_counter()
     data.write_ehr_tables(blocks, task["made_visits"], task["made_static"])
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    told = {"fit_seconds": fitted - started, "sample_seconds": sampled - fitted, "peak_bytes": peak}
-    print(json.dumps({**told, "patients": task["count"]}))
+    report = {"fit_seconds": fitted - started, "sample_seconds": sampled - fitted, "peak_bytes": peak}
+    print(json.dumps({**report, "patients": task["count"]}))
 
 
 if __name__ == "__main__":

@@ -39,10 +39,10 @@ def main() -> None:
             if kinds[name]["categories"]:
                 table[name] = table[name].map(lambda value: None if pd.isna(value) else str(value))
     columns = [name for name in static.columns if name in kinds] + [START]
-    told = {name: encodings.get(name, NUMERIC) for name in columns}
+    types = {name: encodings.get(name, NUMERIC) for name in columns}
     started = time.perf_counter()
     common = {"device": "cpu", "random_state": task["seed"]}
-    people = TabularARGN(tgt_encoding_types=told, max_training_time=SHARE_OF_STATIC * task["minutes"], **common).fit(
+    people = TabularARGN(tgt_encoding_types=types, max_training_time=SHARE_OF_STATIC * task["minutes"], **common).fit(
         static[columns]
     )
     measured = [name for name in visits.columns if name in kinds] + [GAP]
@@ -51,7 +51,7 @@ def main() -> None:
         tgt_encoding_types={name: encodings.get(name, NUMERIC) for name in measured},
         ctx_data=static[[key, *columns]],
         ctx_primary_key=key,
-        ctx_encoding_types=told,
+        ctx_encoding_types=types,
         max_training_time=(1 - SHARE_OF_STATIC) * task["minutes"],
         **common,
     ).fit(visits[[key, *measured]])

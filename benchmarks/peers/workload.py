@@ -1,4 +1,4 @@
-"""The work that every contender of `fl_round.py` does, and the protocol by which it is told to do it.
+"""The work that every contender of `fl_round.py` does, and the protocol that starts it.
 
 One *round* of private federated averaging: every client copies the global parameters, runs plain local SGD over its
 own records in order, and returns the change of its parameters; the change is flattened, clipped to an L2 norm of
@@ -6,7 +6,7 @@ own records in order, and returns the change of its parameters; the change is fl
 divided by the planned cohort and added to the global parameters (server SGD, learning rate 1).
 
 Data, initial weights and the order of the records are the same for everybody, and the noise is small, so the loss after
-a number of rounds tells whether two contenders did the same work.
+a number of rounds shows whether two contenders did the same work.
 
 This file runs in the environment of each peer: it needs NumPy and PyTorch only.
 """

@@ -807,7 +807,7 @@ def test_every_loss_moves_up_by_less_than_a_gap(direction) -> None:
         assert beyond_up <= earlier + 1e-14  # by less than a gap, not by two
 
 
-def test_the_bounds_are_a_gap_a_step_apart() -> None:
+def test_the_bounds_are_a_gap_a_step_separate() -> None:
     for steps in (100, 1000):
         low, high = BucketsAccountant(Gaussian(1.0).poisson(0.02) * steps, gap=1e-4).epsilon_interval(1e-6)
         assert high - low == pytest.approx(steps * 1e-4, rel=0.02)

@@ -307,7 +307,7 @@ def test_a_smooth_cost_is_asked_few_times(name: str) -> None:
     assert len(asked) < 8
 
 
-def test_nothing_good_is_told_by_the_cheap_end() -> None:
+def test_nothing_good_is_reported_by_the_cheap_end() -> None:
     search = Search(lambda x: 1 + 1 / x, 0.5, 1.0, 8.0, integer=False, tolerance=1e-6)
     found = search.near(2.0, -1.0, 8.0)
     assert found.number == 8.0

@@ -650,7 +650,7 @@ def test_a_mistake_is_named_with_a_remedy_in_one_line(make, words: str) -> None:
     assert "\n" not in str(refusal.value)
 
 
-def test_no_guarantee_stays_none_beside_a_claim() -> None:
+def test_no_guarantee_stays_none_next_to_a_claim() -> None:
     assert guarantee(NonPrivate() + PureDP(1.0)).epsilon(1e-6) == math.inf
 
 

@@ -357,7 +357,7 @@ def test_regret_is_the_shift_that_puts_one_curve_below_the_other() -> None:
     assert not covered(fit.regret * 0.99)
 
 
-def test_mu_without_a_least_delta_only_tells_about_the_tail() -> None:
+def test_mu_without_a_least_delta_only_reports_about_the_tail() -> None:
     """With probability q^3 the unit is drawn each time; then the run is a Gaussian of mu sqrt(3)."""
     promise = guarantee(Gaussian(1.0).poisson(0.6) * 3)
     mus = [promise.gdp(least).mu for least in (1e-2, 1e-4, 1e-8, 1e-14)]

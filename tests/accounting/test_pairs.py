@@ -102,7 +102,7 @@ def test_empty_cells_are_empty(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=str)
-def test_pairs_of_equal_value_are_equal_and_hash_alike(pair: Pair) -> None:
+def test_pairs_of_equal_value_are_equal_and_hash_similar(pair: Pair) -> None:
     twin = type(pair)(**{name: getattr(pair, name) for name in pair.__dataclass_fields__})
     assert twin == pair
     assert hash(twin) == hash(pair)

@@ -70,7 +70,7 @@ def test_a_stream_costs_what_its_first_rounds_cost_as_one_event() -> None:
         RunningCost(lambda rounds: None, 1e-6)  # type: ignore[arg-type, return-value]
 
 
-def test_what_has_no_pair_is_asked_of_whoever_knows_it() -> None:
+def test_what_has_no_pair_is_asked_of_anyone_who_knows_it() -> None:
     run = RunningCost(ZCDP(0.01), 1e-6)
     assert run.epsilon_after(10) == guarantee(ZCDP(0.01) * 10).epsilon(1e-6)
     assert RunningCost(NonPrivate(), 1e-6).epsilon_after(1) == np.inf

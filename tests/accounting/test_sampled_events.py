@@ -536,7 +536,7 @@ def test_moving_in_different_directions_shows_no_more_than_moving_in_one() -> No
                     assert found == pytest.approx(bound, abs=2e-5)
 
 
-def test_replacing_is_bounded_by_who_is_told_the_amount() -> None:
+def test_replacing_is_bounded_by_who_is_reported_the_amount() -> None:
     """v_i = s_i and -s_i: the bound is the mean over i, and above the curve of who does not see i."""
     u = np.linspace(-14, 14, 8001)
     shifts, weights = HALF._cases()

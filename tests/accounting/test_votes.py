@@ -216,7 +216,7 @@ def test_the_mean_is_that_of_the_distribution(stop: float, shape: float) -> None
     stop=st.floats(0.05, 0.9),
     shape=st.sampled_from([0.0, 0.5, 1.0, 2.0]),
 )
-def test_the_best_of_k_outcomes_is_never_easier_to_tell_than_the_bound(likely, other, stop, shape) -> None:
+def test_the_best_of_k_outcomes_is_never_easier_to_report_than_the_bound(likely, other, stop, shape) -> None:
     """Outcomes 0, 1, 2 with quality as their number: the best of k is at most j with probability F(j)^k."""
     p, q = (np.array(masses) / sum(masses) for masses in (likely, other))
     number = np.array(chances(stop, shape, 4000))

@@ -513,7 +513,7 @@ def test_records_at_which_training_diverges_are_no_reason_to_refuse(learning_rat
 
 
 @pytest.mark.parametrize("wild", [np.nan, np.inf, 1e30])
-def test_a_client_that_is_not_finite_takes_nobody_with_it(wild):
+def test_a_client_that_is_not_finite_takes_no_one_with_it(wild):
     """Padding is the client's own: zero times another one's NaN would be NaN."""
     contribution = CLIENT_PLAN.replace(client={"at_once": 6}).contribution(Over(nn.Identity()), users(), "cpu", 0)
 

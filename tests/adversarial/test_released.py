@@ -213,7 +213,7 @@ def _cached(model: Keeps, values: Tensor) -> Tensor:
     return model.kept
 
 
-def test_a_cache_of_what_everybody_gets_alike_is_no_memory():
+def test_a_cache_of_what_everybody_gets_similar_is_no_memory():
     PLANS["fedavg"].fit(Keeps(_cached), records("fedavg"))
 
 
@@ -541,7 +541,7 @@ def test_a_shared_draw_gives_an_example_away_and_is_refused(unchecked: None, mon
 
 
 @pytest.mark.slow
-def test_a_draw_of_each_example_gives_nobody_away(request: pytest.FixtureRequest) -> None:
+def test_a_draw_of_each_example_gives_no_one_away(request: pytest.FixtureRequest) -> None:
     worlds = pairs(False), pairs(True)
     moved(plan_for(worlds[1], 0, micro_batch=2), lambda: Signs(shared=False), each, worlds[1])
     request.getfixturevalue("unchecked")  # once is enough

@@ -187,7 +187,7 @@ def test_the_number_of_processes_counts_where_the_model_draws():
     assert not same(drawing, drawing, processes=(1, 2))
 
 
-def test_a_model_that_takes_nothing_made_up_is_still_resumed(tmp_path):
+def test_a_model_that_takes_nothing_placeholder_is_still_resumed(tmp_path):
     class Picky(nn.Module):
         def forward(self, values: Tensor) -> Tensor:
             if float(values.detach().abs().max()) > 0 and not bool((values[:, 0] > 0).all()):
@@ -314,7 +314,7 @@ def test_copies_that_go_on_with_two_models_draw_two_noises(kind, other, tmp_path
 
 
 @pytest.mark.parametrize("kind", RUNS)
-def test_copies_that_go_on_alike_draw_the_same_noise(kind, tmp_path):
+def test_copies_that_go_on_similar_draw_the_same_noise(kind, tmp_path):
     """Else the mean of many copies would have none."""
     one, two = copies(kind, tmp_path)
     first, then = first_mean(kind, one, around(nn.Tanh())), first_mean(kind, two, around(nn.Tanh()))

@@ -38,7 +38,7 @@ from slow import slow_but
 TRAIN, HOLDOUT = records(60, 1), records(60, 2)
 
 
-def test_a_copy_is_told_whole_and_again_by_the_same_seed():
+def test_a_copy_is_reported_whole_and_again_by_the_same_seed():
     made, told = copied(TRAIN, 60, 3), []
     first = evaluate(TRAIN, HOLDOUT, made, seed=0, progress=lambda *done: told.append(done))
     assert told == [(done, 20) for done in range(1, 21)]
@@ -440,7 +440,7 @@ def test_a_few_remembered_patients_show_at_a_low_false_positive_rate():
     assert found.measures[1].above
 
 
-def test_a_generator_that_keeps_away_from_its_members_tells_them():
+def test_a_generator_that_keeps_away_from_its_members_reports_them():
     """Fresh patients, of whom those near to a member are dropped: that is a common remedy, and says who was there."""
     sides = [flatten(side) for side in (MEMBERS, OTHERS)]
     scale = Scale(pooled(*sides))
@@ -498,7 +498,7 @@ def test_one_column_has_no_halves():
         reidentification(*sides, np.random.default_rng(0))
 
 
-def test_a_generator_that_leaves_the_sensitive_column_out_tells_nothing():
+def test_a_generator_that_leaves_the_sensitive_column_out_reports_nothing():
     made = records(200, 8)
     codes = made.static_codes.copy()
     codes[:, 2] = -1
@@ -545,7 +545,7 @@ def test_a_record_that_was_drawn_twice_votes_twice_and_one_that_was_not_does_not
         np.testing.assert_allclose(votes.outcome(times), again.outcome(), rtol=1e-6)
 
 
-def test_nobody_votes_where_all_that_are_near_were_left_out():
+def test_no_one_votes_where_all_that_are_near_were_left_out():
     queries, records, values = queried()
     for numeric in (True, False):
         votes = Votes(placed(queries), placed(records), values, numeric=numeric)
@@ -582,7 +582,7 @@ def test_it_is_the_sum_over_all_columns():
             assert found[i, j] == pytest.approx(expected, abs=1e-8)
 
 
-def test_a_copy_is_at_zero_and_nobody_else_is():
+def test_a_copy_is_at_zero_and_no_one_else_is():
     flat = flatten(records(300, 1))
     placed = Scale(flat).place(flat)
     ((_, found),) = squared_distances(placed, placed)

@@ -321,7 +321,7 @@ def test_a_compiled_model_trains_as_it_is_written():
     assert same(model, usual()[0])
 
 
-def test_callbacks_are_told_and_may_stop(tmp_path):
+def test_callbacks_are_reported_and_may_stop(tmp_path):
     told = []
 
     class Told(Callback):
@@ -415,7 +415,7 @@ def test_a_loop_that_weighs_losses_by_those_of_earlier_steps_is_refused():
         weighed(net(), lambda private: mean[0], behind=remember)
 
 
-def test_a_loop_that_counts_its_batches_is_told():
+def test_a_loop_that_counts_its_batches_is_reported():
     """A schedule, or a memory: from the losses alone nobody can tell one from the other."""
     count = [0]
 
@@ -428,7 +428,7 @@ def test_a_loop_that_counts_its_batches_is_told():
     assert "no bound on one example holds" in sentence
 
 
-def test_what_a_loop_keeps_behind_its_inner_loop_and_reads_only_later_is_told():
+def test_what_a_loop_keeps_behind_its_inner_loop_and_reads_only_later_is_reported():
     """Batches that are only tried say done=0: a look at those alone would see nothing."""
     model, kept = net(), [0.0]
 
@@ -538,7 +538,7 @@ def test_a_scheduler_behind_the_inner_loop_changes_the_rate():
     assert optimizer.param_groups[0]["lr"] == pytest.approx(0.5 * 0.9**private.planned)
 
 
-def test_a_loop_whose_losses_are_of_their_batch_or_follow_from_done_is_not_told():
+def test_a_loop_whose_losses_are_of_their_batch_or_follow_from_done_is_not_reported():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         _, usual = train()
@@ -561,7 +561,7 @@ class Count:
         self.seen = state["seen"]
 
 
-def test_a_run_that_goes_on_tells_what_it_has_seen_before(tmp_path):
+def test_a_run_that_goes_on_reports_what_it_has_seen_before(tmp_path):
     def run(**options):
         count = Count()
 
@@ -962,7 +962,7 @@ class Dying(TensorDataset):
         return super().__getitem__(place)
 
 
-def test_a_process_that_reads_and_dies_is_told_in_a_line():
+def test_a_process_that_reads_and_dies_is_reported_in_a_line():
     told = refused(lambda p, m, o, batch: p.backward(losses_of(m, batch)), data=Dying(inputs(), labels()), workers=1)
     assert "has died" in told
 

@@ -212,7 +212,7 @@ def test_whole_numbers_go_into_embeddings_and_two_inputs_into_two_arguments():
         PLAN.replace(cohort=40).fit(Both(), outside)
 
 
-def test_a_parameter_that_nothing_uses_is_told_and_gets_noise(network, pictures):
+def test_a_parameter_that_nothing_uses_is_reported_and_gets_noise(network, pictures):
     class Spare(nn.Module):
         def __init__(self) -> None:
             super().__init__()

@@ -198,7 +198,7 @@ def test_a_model_that_cannot_be_trained_is_one_line_and_leaves_nothing(pictures,
     assert not (tmp_path / "run").exists()
 
 
-def test_a_part_that_is_cut_off_is_told(pictures):
+def test_a_part_that_is_cut_off_is_reported(pictures):
     with pytest.warns(UserWarning, match="2 trained parameters have no gradient .*first"):
         PLAN.fit(Model(between=lambda x: x.detach()), pictures(20))
 
@@ -320,7 +320,7 @@ def test_examples_for_the_check_are_looked_for_in_all_of_the_data() -> None:
     assert len(np.unique(inputs[places], axis=0)) == 5
 
 
-def test_a_frozen_table_cannot_tell_which_words_were_seen() -> None:
+def test_a_frozen_table_cannot_report_which_words_were_seen() -> None:
     class Words(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -448,7 +448,7 @@ def test_names_that_are_not_a_keyword_for_each_input_are_refused(names):
         dataclasses.replace(texts(), input_names=names)
 
 
-def test_names_stay_in_parts_and_stores_and_tell_one_data_set_from_another(tmp_path: Path):
+def test_names_stay_in_parts_and_stores_and_report_one_data_set_from_another(tmp_path: Path):
     data = texts()
     assert data.input_names == ("attention_mask", "input_ids")
     assert data.subset([3, 1]).input_names == data.input_names

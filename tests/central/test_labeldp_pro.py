@@ -140,7 +140,7 @@ def test_what_follows_the_noise_reads_no_label(projection, micro_batch):
         assert torch.equal(after_noise(again, chosen, noisy, cohort=some), expected)
 
 
-def test_the_public_batch_tells_nothing_of_the_private_one():
+def test_the_public_batch_reports_nothing_of_the_private_one():
     """Rows that are in one are in the other as often as others: two-sided at a level of 1e-6, the seed is fixed."""
     rounds, rows, public = 400, 50, 20
     chosen = plan(**{"cohort.size": 15})

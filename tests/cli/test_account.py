@@ -131,7 +131,7 @@ def test_a_user_with_several_examples_costs_more_than_one_example(sfumato):
     assert three == acc.guarantee(event).epsilon(0.01 / 1000)
 
 
-def test_account_tells_what_an_attack_can_find(sfumato):
+def test_account_reports_what_an_attack_can_find(sfumato):
     told = json.loads(sfumato("account", "--noise-multiplier", 1, "--json").out)
     assert told["mu"] == pytest.approx(1.0, rel=1e-9)
     assert told["regret"] == pytest.approx(0.0, abs=1e-9)
@@ -385,7 +385,7 @@ def test_the_production_run_costs_what_was_published(sfumato):
     assert "best: epsilon 8.526; rho 0.8061" in out
 
 
-def test_a_matrix_tells_cost_and_error_of_the_strategy_that_it_found(sfumato):
+def test_a_matrix_reports_cost_and_error_of_the_strategy_that_it_found(sfumato):
     found = told(sfumato, "account", "matrix", "--strategy", "blt", *CORRELATED_RUN)
     limits = acc.Participation(rounds=2000, max_participations=6, min_separation=313)
     error = found["prefix_error_mean"] / 7 * found["squared_sensitivity"] ** 0.5

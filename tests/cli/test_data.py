@@ -150,7 +150,7 @@ def test_ratings_are_trained_on_by_squared_error_and_measured_on_others_and_on_w
     assert (out / "evaluation.json").stat().st_mode & 0o077 == 0
 
 
-def test_without_test_data_nobody_who_took_part_is_measured(sfumato, stars, tmp_path):
+def test_without_test_data_no_one_who_took_part_is_measured(sfumato, stars, tmp_path):
     out = tmp_path / "run"
     assert sfumato("fedrecon", "--data", stars, *RATED, *SMALL, *BRIEF, "--test-share", 0, "--out", out).code == 0
     assert not (out / "evaluation.json").exists()

@@ -81,7 +81,7 @@ def test_the_command_learns_as_the_library_does_from_those_who_are_not_held_out(
     assert held_out.ids
 
 
-def test_help_tells_every_field_of_each_plan_once(sfumato):
+def test_help_reports_every_field_of_each_plan_once(sfumato):
     for name, algorithm in SYNTHETIC.items():
         told = sfumato("ehr", "fit", "--model", name, "--help-all").out
         options = re.findall(r"^[│ ] --([a-z0-9-]+)", told, re.MULTILINE)
@@ -217,7 +217,7 @@ def test_a_fit_says_before_it_learns_that_too_few_are_held_out_to_measure_by(sfu
     assert [said in sfumato(*words, share).out for share in (0.05, 0.4, 0)] == [True, False, False]
 
 
-def test_a_dry_run_tells_what_each_column_is_taken_for(sfumato, tmp_path):
+def test_a_dry_run_reports_what_each_column_is_taken_for(sfumato, tmp_path):
     GOOD.to_csv(tmp_path / "visits.csv", index=False)
     words = ("--data", tmp_path / "visits.csv", "--id", "who", "--time", "day", "--dry-run")
     rows = [line.split() for line in sfumato("ehr", "fit", *words).out.splitlines()]
@@ -662,7 +662,7 @@ def evaluated(learned, tmp_path_factory):
 
 
 @pytest.mark.page
-def test_a_run_is_measured_with_its_own_records_and_its_statement_tells_the_attacks(sfumato, evaluated):
+def test_a_run_is_measured_with_its_own_records_and_its_statement_reports_the_attacks(sfumato, evaluated):
     run = evaluated / "run"
     found = json.loads((run / "evaluation.json").read_text())["synthetic"]
     assert found["drawn"] is True
@@ -707,7 +707,7 @@ def test_the_same_measures_come_from_folders(sfumato, patients, evaluated, tmp_p
     }
 
 
-def test_records_that_were_not_drawn_or_were_changed_are_measured_and_told_so(sfumato, evaluated, tmp_path):
+def test_records_that_were_not_drawn_or_were_changed_are_measured_and_reported_so(sfumato, evaluated, tmp_path):
     run = shutil.copytree(evaluated / "run", tmp_path / "run")
     made = shutil.copytree(evaluated / "made", tmp_path / "made")
     (made / "more.txt").write_text("changed")
@@ -748,7 +748,7 @@ def test_a_mistake_about_the_run_is_one_line(sfumato, learned, tmp_path, monkeyp
     assert said in sfumato("ehr", "evaluate", *(word.format(run=learned) for word in given)).line
 
 
-def test_a_run_that_held_out_nobody_says_so(sfumato, patients, small, tmp_path):
+def test_a_run_that_held_out_no_one_says_so(sfumato, patients, small, tmp_path):
     words = ("ehr", "fit", "--data", patients, *small, "--holdout-share", 0, "--out", tmp_path / "run")
     assert sfumato(*words).code == 0
     told = sfumato("ehr", "evaluate", "--model", tmp_path / "run", "--synthetic", patients).line
@@ -781,7 +781,7 @@ def test_too_few_patients_are_one_line_with_a_remedy(folders, tmp_path, capsys):
 
 
 @pytest.mark.slow
-def test_records_that_were_drawn_under_conditions_are_measured_and_told_so(sfumato, learned, tmp_path):
+def test_records_that_were_drawn_under_conditions_are_measured_and_reported_so(sfumato, learned, tmp_path):
     run = shutil.copytree(learned, tmp_path / "run")
     words = ("--model", run, "--count", 30, "--to", tmp_path / "made", "--conditions", "sex=f")
     assert sfumato("ehr", "sample", *words).code == 0

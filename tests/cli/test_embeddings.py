@@ -55,7 +55,7 @@ def test_embeddings_and_neighbours_are_for_their_owner_alone(sfumato, people: Pa
     assert [path.stat().st_mode & 0o077 for path in (out, found)] == [0, 0]
 
 
-def test_rows_of_a_table_and_of_arrays_are_told_by_their_number(sfumato, finished: Path, tmp_path: Path):
+def test_rows_of_a_table_and_of_arrays_are_reported_by_their_number(sfumato, finished: Path, tmp_path: Path):
     pixels, who = np.arange(4 * 144, dtype=np.uint8).reshape(4, 12, 12), ["bo", "al", "bo", "al"]
     files = [io.BytesIO() for _ in who]
     for file, each in zip(files, pixels, strict=True):
@@ -297,7 +297,7 @@ def test_a_file_that_does_not_say_who_made_it_is_searched_with_one_warning(
         assert json.loads(told.out)["neighbours"]
 
 
-def test_neighbours_are_told_by_their_files(sfumato, photos, finished: Path, tmp_path: Path):
+def test_neighbours_are_reported_by_their_files(sfumato, photos, finished: Path, tmp_path: Path):
     trained, out = photos(3, 2), tmp_path / "e.parquet"
     assert sfumato("embed", finished, trained, "--out", out).code == 0
     words = ("search", out, "--query", trained / "p01" / "1.png", "--run", finished, "--neighbours", 1)

@@ -47,7 +47,7 @@ def digits(tmp_path: Path) -> Path:
 
 
 @pytest.mark.page
-def test_a_run_leaves_every_file_and_tells_accuracy_and_statement(sfumato, digits: Path, tmp_path: Path):
+def test_a_run_leaves_every_file_and_reports_accuracy_and_statement(sfumato, digits: Path, tmp_path: Path):
     out = tmp_path / "run"
     shown = sfumato("dpsgd", "--data", digits, *SMALL, *EPSILON, "--delta", 1e-4, "--out", out)
     assert shown.code == 0, shown.err
@@ -66,7 +66,7 @@ def test_a_run_leaves_every_file_and_tells_accuracy_and_statement(sfumato, digit
 
 
 @pytest.mark.page
-def test_test_examples_without_a_finite_output_are_told_of(sfumato, tmp_path: Path):
+def test_test_examples_without_a_finite_output_are_reported_of(sfumato, tmp_path: Path):
     rng = np.random.default_rng(0)
     rows = rng.normal(size=(80, 4)).astype(np.float32)
     rows[70, 0] = np.nan
@@ -107,7 +107,7 @@ def test_another_run_is_where_one_starts_from(sfumato, digits: Path, tmp_path: P
     assert "only the last layer" in line
 
 
-def test_a_dry_run_tells_the_steps_and_the_price_and_writes_nothing(sfumato, digits: Path, tmp_path: Path):
+def test_a_dry_run_reports_the_steps_and_the_price_and_writes_nothing(sfumato, digits: Path, tmp_path: Path):
     words = (
         "--data",
         digits,
@@ -599,7 +599,7 @@ def test_pictures_that_cannot_be_read_are_one_line_or_skipped_and_counted(sfumat
         assert "line 11 (is missing (null))" in shown.out
 
 
-def test_pictures_without_an_embedding_are_told(sfumato, faces: Path, finished: Path, tmp_path: Path):
+def test_pictures_without_an_embedding_are_reported(sfumato, faces: Path, finished: Path, tmp_path: Path):
     rows = pd.read_csv(faces)
     rows.loc[5, "file"] = "gone.png"
     pd.concat([rows, rows.iloc[[2]]]).to_csv(faces, index=False)
@@ -611,7 +611,7 @@ def test_pictures_without_an_embedding_are_told(sfumato, faces: Path, finished: 
     assert "1 row names a file that a row before names" in shown.err
 
 
-def test_tabs_in_a_file_that_is_named_otherwise_are_told(sfumato, faces: Path, tmp_path: Path):
+def test_tabs_in_a_file_that_is_named_otherwise_are_reported(sfumato, faces: Path, tmp_path: Path):
     faces.write_text(faces.read_text().replace(",", "\t"))
     line = sfumato("data", "pack", faces, tmp_path / "store", "--user", "person", "--input", "file").line
     assert "has columns that are divided by '\\t'" in line

@@ -38,7 +38,7 @@ def table(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_writes_the_table_and_tells_the_cost(sfumato, table: Path, tmp_path: Path):
+def test_it_writes_the_table_and_reports_the_cost(sfumato, table: Path, tmp_path: Path):
     out = tmp_path / "noisy.csv"
     done = sfumato(*COMMAND, table, "--label", "y", "--epsilon", 1, "--classes", "no", "yes", "--out", out)
     assert (done.code, done.err) == (0, "")
@@ -171,7 +171,7 @@ def ended(files: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return out
 
 
-def test_a_run_leaves_every_file_and_tells_accuracy_and_statement(sfumato, files, tmp_path):
+def test_a_run_leaves_every_file_and_reports_accuracy_and_statement(sfumato, files, tmp_path):
     out = tmp_path / "run"
     shown = sfumato("labeldp", "train", "--data", files / "points.npz", *SMALL, *CLUSTERS, "--out", out)
     assert (shown.code, shown.err) == (0, "")
@@ -190,7 +190,7 @@ def test_a_run_leaves_every_file_and_tells_accuracy_and_statement(sfumato, files
     assert [(row["round"], row["labels"]) for row in rows] == [(1, 180), (2, 120)]
 
 
-def test_nothing_that_only_the_labels_tell_is_told(sfumato, files, tmp_path):
+def test_nothing_that_only_the_labels_report_is_reported(sfumato, files, tmp_path):
     """The share of true reports is for whoever has the labels."""
     out = tmp_path / "run"
     shown = sfumato("labeldp", "train", "--data", files / "points.npz", *SMALL, "--seed", 3, "--out", out)
@@ -284,7 +284,7 @@ def _wait_for(file: Path, child) -> None:
     raise AssertionError(f"{file} did not appear")
 
 
-def test_a_run_that_has_ended_is_told_again_and_nothing_is_drawn(sfumato, ended, tmp_path, contents):
+def test_a_run_that_has_ended_is_reported_again_and_nothing_is_drawn(sfumato, ended, tmp_path, contents):
     run = shutil.copytree(ended, tmp_path / "run")
     before = contents(run)
     shown = sfumato("labeldp", "train", "--resume", run)
@@ -452,7 +452,7 @@ def test_clusters_that_stay_empty_are_no_mistake(sfumato, tmp_path):
     assert (shown.code, shown.err) == (0, "")
 
 
-def test_a_model_that_diverges_is_told_and_the_labels_are_not_lost(sfumato, files, tmp_path):
+def test_a_model_that_diverges_is_reported_and_the_labels_are_not_lost(sfumato, files, tmp_path):
     words = ("labeldp", "train", "--data", files / "points.npz", *SMALL, "--learning-rate", 1e30)
     shown = sfumato(*words, "--out", tmp_path / "run")
     assert shown.code == 0
@@ -535,7 +535,7 @@ def named(films: Path) -> Path:
 COLUMNS = ("--user", "who", "--item", "film", "--value", "stars")
 
 
-def test_a_run_leaves_a_model_and_a_statement_and_tells_errors(sfumato, films, tmp_path):
+def test_a_run_leaves_a_model_and_a_statement_and_reports_errors(sfumato, films, tmp_path):
     out = tmp_path / "run"
     done = sfumato(*REGRESS, "--data", films, "--out", out)
     assert (done.code, done.err) == (0, "")

@@ -97,7 +97,7 @@ def test_a_released_run_has_an_identity_of_its_own(sfumato, people: Path, small,
     assert Ledger.merge(paths, tmp_path / "both.jsonl", unrelated=True).releases == 6
 
 
-def test_verify_tells_entries_and_head_and_finds_what_was_cut_off(sfumato, ledger: Path):
+def test_verify_reports_entries_and_head_and_finds_what_was_cut_off(sfumato, ledger: Path):
     told = json.loads(sfumato("ledger", "verify", ledger, "--json").out)
     assert told["entries"] == 26
     assert told["head"] in sfumato("ledger", "verify", ledger).out
@@ -149,7 +149,7 @@ def test_what_is_no_ledger_is_one_line(sfumato, ledger: Path, tmp_path: Path, mo
     assert "may not be read" in sfumato("ledger", command, ledger).line
 
 
-def test_a_torn_last_line_is_told_by_show_and_refused_by_verify(sfumato, ledger: Path, contents):
+def test_a_torn_last_line_is_reported_by_show_and_refused_by_verify(sfumato, ledger: Path, contents):
     ledger.write_bytes(ledger.read_bytes()[:-9])
     before = contents(ledger.parent)
     shown = sfumato("ledger", "show", ledger, "--json")
@@ -161,7 +161,7 @@ def test_a_torn_last_line_is_told_by_show_and_refused_by_verify(sfumato, ledger:
     assert contents(ledger.parent) == before
 
 
-def test_a_damaged_statement_beside_the_ledger_is_named(sfumato, finished: Path, tmp_path: Path):
+def test_a_damaged_statement_next_to_the_ledger_is_named(sfumato, finished: Path, tmp_path: Path):
     run = shutil.copytree(finished, tmp_path / "run")
     (run / "statement.json").write_text('{"unit": "us')
     assert "statement.json is no whole statement" in sfumato("ledger", "show", run).line
@@ -220,7 +220,7 @@ def test_merge_counts_what_ledgers_share_once_and_keeps_them(sfumato, copies, tm
     assert "budget: rho 1 " in again
 
 
-def test_merge_says_which_option_tells_what_it_cannot_guess(sfumato, tmp_path: Path):
+def test_merge_says_which_option_reports_what_it_cannot_guess(sfumato, tmp_path: Path):
     paths = [tmp_path / "a.jsonl", tmp_path / "b.jsonl"]
     for path in paths:
         with Ledger.open(path) as opened:

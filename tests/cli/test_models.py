@@ -61,7 +61,7 @@ def words(people: Path, published: Path, *more: object) -> tuple[object, ...]:
         ("features.12", "features.0.weight, embedding.weight", "--trainable 'features.12+first+last'"),
     ],
 )
-def test_a_new_layer_that_nobody_trains_is_refused_with_what_trains_it(
+def test_a_new_layer_that_no_one_trains_is_refused_with_what_trains_it(
     sfumato, people: Path, published: Path, trainable: str, named: str, remedy: str
 ):
     line = sfumato(*words(people, published, "--trainable", trainable)).line
@@ -237,7 +237,7 @@ def test_a_dry_run_finds_what_is_not_there(sfumato, my_models: Path, words: tupl
     assert "own_networks.small has no Nobody" in shown.line
 
 
-def test_settings_of_our_models_are_refused_beside_it(sfumato, my_models: Path) -> None:
+def test_settings_of_our_models_are_refused_next_to_it(sfumato, my_models: Path) -> None:
     words = ("dpsgd", "--data", my_models / "digits.npz", "--model", "own_networks.small:Digits", *STEPS, "--dry-run")
     shown = sfumato(*words, "--model-options", "hidden=3")
     assert shown.code == 2
@@ -378,7 +378,7 @@ def test_with_the_replacement_every_layer_is_covered(sfumato, my_module: str):
     assert told["micro_batch"] == told["memory_budget"] // told["bytes_per_example"]
 
 
-def test_a_slow_path_is_told_in_words(sfumato, my_module: str):
+def test_a_slow_path_is_reported_in_words(sfumato, my_module: str):
     shown = sfumato("check-model", f"{my_module}:words", "--kind", "ids", "--shape", 6)
     lines = {line.split()[0]: line for line in shown.out.splitlines() if line.strip()}
     assert "slower for packed sequences and under bfloat16" in lines["lstm"]

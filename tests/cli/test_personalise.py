@@ -58,7 +58,7 @@ def expected(run: Path, others: Path) -> tuple[data.UserDataset, np.ndarray]:
     return users, np.stack(rows)
 
 
-def test_the_best_items_are_those_that_the_library_predicts_and_nobody_has_a_record_of(
+def test_the_best_items_are_those_that_the_library_predicts_and_no_one_has_a_record_of(
     sfumato, trained, others, tmp_path
 ):
     out = tmp_path / "top.parquet"
@@ -82,7 +82,7 @@ def test_the_best_items_are_those_that_the_library_predicts_and_nobody_has_a_rec
         assert value == pytest.approx(place, abs=1e-5)
 
 
-def test_a_person_is_told_the_same_whoever_else_is_served(sfumato, trained, others, tmp_path):
+def test_a_person_is_reported_the_same_anyone_who_else_is_served(sfumato, trained, others, tmp_path):
     alone = write(tmp_path / "alone.csv", rated(range(33, 34)))
     for name, file in (("all", others), ("one", alone)):
         assert sfumato("personalise", trained, file, "--out", tmp_path / f"{name}.parquet").code == 0

@@ -97,7 +97,7 @@ def test_mixed_sizes_and_channels_need_a_word(train, photos):
     assert train(people, "--size", 12, "--channels", 1).code == 0
 
 
-def test_labels_that_users_share_are_told(train, photos, tmp_path: Path):
+def test_labels_that_users_share_are_reported(train, photos, tmp_path: Path):
     flat, people = photos(12, 4), tmp_path / "shared"
     for user in flat.iterdir():
         for image in user.iterdir():
@@ -129,13 +129,13 @@ def test_a_budget_out_of_reach(sfumato, people: Path, small, tmp_path: Path):
     assert "the smallest" in line
 
 
-def test_a_run_whose_privacy_nobody_chose(sfumato, people: Path):
+def test_a_run_whose_privacy_no_one_chose(sfumato, people: Path):
     line = sfumato("fedemb", "--data", people).line
     assert all(choice in line for choice in ("--epsilon", "--noise 1", "--noise 0"))
     assert "not both" in sfumato("fedemb", "--data", people, "--epsilon", 3, *NOISE).line
 
 
-def test_a_delta_that_is_not_small_is_told(train, people: Path):
+def test_a_delta_that_is_not_small_is_reported(train, people: Path):
     shown = train(people, "--delta", 0.2)
     assert shown.code == 0
     assert shown.err.startswith("sfumato: warning: delta 0.2 is not well below 1/11; leave it out for ")
@@ -386,7 +386,7 @@ def test_a_folder_with_a_broken_picture_or_none(sfumato, people: Path, tmp_path:
     assert "has no classes" in sfumato(*words, "--data", tmp_path / "empty", "--out", tmp_path / "other").line
 
 
-def test_a_broken_test_part_is_told_and_not_replaced_by_training_data(sfumato, tmp_path: Path):
+def test_a_broken_test_part_is_reported_and_not_replaced_by_training_data(sfumato, tmp_path: Path):
     pixels, labels = np.zeros((40, 16, 16), np.uint8), np.arange(40) % 3
     np.savez(tmp_path / "x.npz", x_train=pixels, y_train=labels, x_test=pixels[:9], y_test=labels[:8])
     line = sfumato("dpsgd", "--data", tmp_path / "x.npz", *RUN, "--out", tmp_path / "run").line
@@ -430,7 +430,7 @@ def test_a_run_on_a_store_goes_on_from_the_store(sfumato, tmp_path: Path):
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == before
 
 
-def test_a_warning_is_told_once(sfumato, digits: Path, tmp_path: Path):
+def test_a_warning_is_reported_once(sfumato, digits: Path, tmp_path: Path):
     shown = sfumato("dpsgd", "--data", digits, *RUN, "--population", 50, "--out", tmp_path / "run")
     assert shown.code == 0
     assert shown.err.count("more examples are present than the declared population 50") == 1
@@ -480,7 +480,7 @@ def test_a_checkpoint_of_another_plan_is_left_as_it_is(sfumato, digits: Path, co
 
 
 @pytest.mark.slow
-def test_ctrl_c_saves_and_tells_how_to_go_on(process, sfumato, digits: Path, tmp_path: Path):
+def test_ctrl_c_saves_and_reports_how_to_go_on(process, sfumato, digits: Path, tmp_path: Path):
     run, whole = tmp_path / "run", tmp_path / "whole"
     words = ("dpsgd", "--data", digits, "--steps", 100, "--cohort", 10, "--noise", 1, "--seed", 1)
     words += ("--public-classes",)
@@ -498,7 +498,7 @@ def test_ctrl_c_saves_and_tells_how_to_go_on(process, sfumato, digits: Path, tmp
     assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
-def test_a_folder_that_cannot_be_made_is_told_before_anything_is_trained(sfumato, digits: Path, tmp_path: Path):
+def test_a_folder_that_cannot_be_made_is_reported_before_anything_is_trained(sfumato, digits: Path, tmp_path: Path):
     (tmp_path / "file").write_text("years of work")
     line = sfumato("dpsgd", "--data", digits, *RUN, "--out", tmp_path / "file" / "run").line
     assert "is not a folder" in line
@@ -543,7 +543,7 @@ def test_a_wild_word_is_named(sfumato, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("words", [("account", "x" * 200_000), ("x" * 200_000,), ("account", "--event", "x" * 200_000)])
-def test_a_very_long_word_is_told_by_its_ends(sfumato, words):
+def test_a_very_long_word_is_reported_by_its_ends(sfumato, words):
     assert len(sfumato(*words).line) < 700
 
 
@@ -586,7 +586,7 @@ def test_a_settings_file_that_is_none(sfumato, tmp_path: Path, name: str, conten
         (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 9 bytes"), "(9 bytes were"),
     ],
 )
-def test_what_ran_out_is_told_and_nothing_else(sfumato, monkeypatch: pytest.MonkeyPatch, error, expected: str):
+def test_what_ran_out_is_reported_and_nothing_else(sfumato, monkeypatch: pytest.MonkeyPatch, error, expected: str):
     def fails(words: object) -> int:
         raise error
 
@@ -627,14 +627,14 @@ def test_an_error_of_ours_is_not_dressed_up_as_memory(sfumato, monkeypatch: pyte
         ),
     ],
 )
-def test_fields_are_told_as_options(sfumato, people: Path, tmp_path: Path, monkeypatch, words, told: str):
+def test_fields_are_reported_as_options(sfumato, people: Path, tmp_path: Path, monkeypatch, words, told: str):
     monkeypatch.chdir(tmp_path)
     line = sfumato("fedemb", "--data", people, *words).line
     assert told in line
     assert "(--prefix-cache)" not in line
 
 
-def test_a_settings_file_is_told_by_its_own_names(sfumato, people: Path, tmp_path: Path):
+def test_a_settings_file_is_reported_by_its_own_names(sfumato, people: Path, tmp_path: Path):
     file = tmp_path / "plan.yaml"
     file.write_text("roundz: 2\n")
     line = sfumato("fedemb", "--data", people, "--config", file).line
@@ -653,7 +653,7 @@ def test_a_user_whose_name_begins_with_a_dash_is_found(sfumato, photos, finished
     assert "write" not in sfumato("search", out, "--itself", name).line
 
 
-def test_pictures_of_two_sizes_are_told_a_size_that_they_have(sfumato, photos):
+def test_pictures_of_two_sizes_are_reported_a_size_that_they_have(sfumato, photos):
     people = photos(3, 2, side=112)
     Image.fromarray(np.zeros((100, 112), np.uint8)).save(people / "p01" / "0.png")
     assert "--size 112," in sfumato("fedemb", "--data", people, *NOISE).line
@@ -665,7 +665,7 @@ def test_pictures_of_two_sizes_are_told_a_size_that_they_have(sfumato, photos):
 
 
 @pytest.mark.parametrize("more", [(), ("--input", "picture")])
-def test_a_table_of_addresses_is_told_what_is_read(sfumato, tmp_path: Path, more):
+def test_a_table_of_addresses_is_reported_what_is_read(sfumato, tmp_path: Path, more):
     file = tmp_path / "faces.csv"
     file.write_text("who,picture\nbo,https://x.org/1.jpg\nal,https://x.org/2.jpg\n")
     line = sfumato("fedemb", "--data", file, "--user", "who", *more, *NOISE).line

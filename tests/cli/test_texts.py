@@ -390,7 +390,7 @@ def test_tests_from_a_file_of_their_own_are_read_by_the_counted_words(sfumato, w
     assert "on 4 tokens in 1 test sequences" in shown.out
 
 
-def test_a_vocabulary_that_nobody_can_fill_is_told_before_it_is_paid_for(sfumato, word_posts: Path, tmp_path: Path):
+def test_a_vocabulary_that_no_one_can_fill_is_reported_before_it_is_paid_for(sfumato, word_posts: Path, tmp_path: Path):
     words = given(word_posts, "--epsilon", 8, "--vocabulary-noise", 500)
     dry = sfumato("fedavg", *words, "--dry-run")
     assert (dry.code, "hardly any word can be released" in dry.err) == (0, True)

@@ -41,7 +41,7 @@ FILES = (
 
 
 @pytest.mark.page
-def test_a_run_leaves_every_file_and_tells_recall_and_statement(sfumato, people: Path, small, tmp_path: Path):
+def test_a_run_leaves_every_file_and_reports_recall_and_statement(sfumato, people: Path, small, tmp_path: Path):
     out = tmp_path / "run"
     shown = sfumato("fedemb", "--data", people, *small, "--noise", 1, "--seed", 1, "--out", out)
     assert shown.code == 0
@@ -144,7 +144,7 @@ def test_test_data_of_their_own_come_to_the_size_of_the_training_data(sfumato, p
     assert "not both" in sfumato(*words, "--test-share", 0.1, "--out", tmp_path / "other").line
 
 
-def test_people_who_are_trained_on_under_other_classes_are_told_too(sfumato, tmp_path: Path, small):
+def test_people_who_are_trained_on_under_other_classes_are_reported_too(sfumato, tmp_path: Path, small):
     for place, kinds in (("train", "ab"), ("test", "cd")):
         for user in range(8):
             for kind in kinds:
@@ -270,7 +270,7 @@ def _wait_for(file: Path, child) -> None:
     raise AssertionError(f"{file} did not appear")
 
 
-def test_a_run_that_is_finished_is_told_again(sfumato, finished: Path, contents, tmp_path: Path):
+def test_a_run_that_is_finished_is_reported_again(sfumato, finished: Path, contents, tmp_path: Path):
     shutil.copytree(finished, tmp_path / "copy")
     before = contents(tmp_path / "copy")
     again = sfumato("fedemb", "--resume", tmp_path / "copy")
@@ -284,7 +284,7 @@ def test_a_run_that_is_finished_is_told_again(sfumato, finished: Path, contents,
     assert {name for name in after if after[name] != before.get(name)} <= {"report.html"}
 
 
-def test_what_hinders_a_resume_is_told_and_nothing_else(sfumato, photos, small, tmp_path: Path):
+def test_what_hinders_a_resume_is_reported_and_nothing_else(sfumato, photos, small, tmp_path: Path):
     people, run = photos(12, 4), tmp_path / "run"
     words = ("fedemb", "--data", people, *small, "--epsilon", 50, "--delta", 1e-3, "--out", run)
     assert sfumato(*words).code == 0
@@ -425,7 +425,7 @@ def records(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("kind", "model", "more"), slow_but(CLASSIFIERS, *CLASSIFIERS[::3]), ids=str)
-def test_a_classifier_is_checked_tried_and_trained_alike(sfumato, records, tmp_path: Path, kind, model, more):
+def test_a_classifier_is_checked_tried_and_trained_similar(sfumato, records, tmp_path: Path, kind, model, more):
     data = ("--data", records(kind), *more)
     checked = sfumato("check-model", model, *data)
     tried = sfumato("dpsgd", "--model", model, *data, *RUN, "--cohort", 2, "--dry-run")
@@ -437,7 +437,7 @@ def test_a_classifier_is_checked_tried_and_trained_alike(sfumato, records, tmp_p
 
 
 @pytest.mark.parametrize("more", one_in(3, BACKBONES), ids=str)
-def test_a_backbone_is_tried_and_trained_alike(sfumato, people: Path, small, tmp_path: Path, more):
+def test_a_backbone_is_tried_and_trained_similar(sfumato, people: Path, small, tmp_path: Path, more):
     words = ("fedemb", "--data", people, *small, "--rounds", 1, "--noise", 1, *more)
     tried, trained = sfumato(*words, "--dry-run"), sfumato(*words, "--out", tmp_path / "run")
     assert (tried.code, tried.err) == (trained.code, trained.err)
@@ -506,7 +506,7 @@ def test_negatives_of_no_use_are_refused_in_one_line(sfumato, people: Path, stra
 
 
 @pytest.mark.parametrize("cached", [False, True])
-def test_a_run_goes_on_beside_the_same_negatives_only(
+def test_a_run_goes_on_next_to_the_same_negatives_only(
     sfumato, people: Path, photos, strangers: Path, tmp_path: Path, cached: bool
 ) -> None:
     out = tmp_path / "run"
@@ -546,7 +546,7 @@ def test_a_run_behind_a_cache_ends_as_the_run_without(sfumato, people: Path, sma
     assert about["prefix_cache"] == str(tmp_path / "cache")
 
 
-def test_a_run_of_frozen_layers_that_nobody_seeded_goes_on(sfumato, people: Path, small, tmp_path: Path):
+def test_a_run_of_frozen_layers_that_no_one_seeded_goes_on(sfumato, people: Path, small, tmp_path: Path):
     words = ("--data", people, *small, *FROZEN[:4], "--prefix-cache", tmp_path / "cache", "--out", tmp_path / "run")
     assert sfumato("fedemb", *words).code == 0
     again = sfumato("fedemb", "--resume", tmp_path / "run")

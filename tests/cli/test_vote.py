@@ -56,7 +56,7 @@ def _data(files: Path, **others: object) -> tuple[object, ...]:
 
 
 @pytest.mark.parametrize(("way", "words", "unit"), [("knn", KNN, "example"), ("ae", AE, "agent")])
-def test_a_vote_leaves_every_file_and_tells_answers_and_statement(sfumato, files, tmp_path, way, words, unit):
+def test_a_vote_leaves_every_file_and_reports_answers_and_statement(sfumato, files, tmp_path, way, words, unit):
     out = tmp_path / "run"
     shown = sfumato("vote", way, *_data(files), *words, "--out", out)
     assert (shown.code, shown.err) == (0, "")
@@ -132,7 +132,7 @@ def _wait_for(file: Path, child) -> None:
     raise AssertionError(f"{file} did not appear")
 
 
-def test_a_vote_that_has_ended_is_told_again_and_nobody_votes(sfumato, voted, tmp_path, contents):
+def test_a_vote_that_has_ended_is_reported_again_and_no_one_votes(sfumato, voted, tmp_path, contents):
     run = shutil.copytree(voted, tmp_path / "run")
     before = contents(run)
     shown = sfumato("vote", "knn", "--resume", run)
@@ -185,7 +185,7 @@ def test_agents_that_cannot_vote_are_refused_and_leave_nothing(sfumato, files, t
     assert not (tmp_path / "run").exists()
 
 
-def test_an_agent_that_knows_one_class_is_told(sfumato, files, tmp_path):
+def test_an_agent_that_knows_one_class_is_reported(sfumato, files, tmp_path):
     kinds = np.where(np.arange(72) < 9, "bee", np.array(KINDS)[np.arange(72) % 3])
     agents = _replaced(files, tmp_path / "agents.npz", labels=kinds)
     shown = sfumato("vote", "ae", *_data(files, agents=agents), *AE, "--out", tmp_path / "run")

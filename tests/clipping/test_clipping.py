@@ -286,7 +286,7 @@ def test_amounts_add_up_and_tallies_of_several_processes_are_added_as_vectors():
     assert one.row()["loss"] == 0.25
 
 
-def test_a_round_with_nobody_has_no_means():
+def test_a_round_with_no_one_has_no_means():
     row = Tally("cpu").row()
     assert (row["units"], row["examples"], row["non_finite"]) == (0, 0, 0)
     assert row["loss"] is row["clipped"] is row["norm_mean"] is None
@@ -310,7 +310,7 @@ def test_a_figure_that_is_not_finite_is_left_out_so_that_json_can_hold_the_row(b
     assert tally.row()["norm_mean"] is None
 
 
-def test_a_field_that_nobody_knows_is_an_error():
+def test_a_field_that_no_one_knows_is_an_error():
     with pytest.raises(ValueError, match="not in tuple"):
         Tally("cpu").add(guests=1)
 

@@ -142,7 +142,7 @@ def test_a_plan_that_somebody_changed_is_refused_in_a_line(field, damage, killed
         fit("fedavg+banded", out, model=network(dropout=0.2), resume=True)
 
 
-def test_a_plan_that_tells_nothing_about_its_data_is_damaged(killed, tmp_path):
+def test_a_plan_that_reports_nothing_about_its_data_is_damaged(killed, tmp_path):
     out = shutil.copytree(killed / "dpsgd", tmp_path / "killed")
     (out / "plan.json").write_text(json.dumps({**json.loads((out / "plan.json").read_text()), "about": 5}))
     with pytest.raises(InputError, match=r"plan\.json is damaged \(it holds no fields\); take a whole copy"):

@@ -146,7 +146,7 @@ def test_the_limits_that_are_accounted_are_those_that_ran(name, sampling, tmp_pa
 
 
 @pytest.mark.parametrize("sampling", LIMITED)
-def test_a_count_beside_the_sum_is_refused_where_the_run_is_accounted_as_a_whole(sampling):
+def test_a_count_next_to_the_sum_is_refused_where_the_run_is_accounted_as_a_whole(sampling):
     with pytest.raises(InputError, match="adaptive clipping is accounted round by round"):
         plan_of("fedavg", cohort=sampling, clipping="adaptive").private_sum(UNITS)
 
@@ -186,7 +186,7 @@ def test_a_run_of_shared_noise_that_was_stopped_says_so_and_has_cost_the_whole(t
 
 
 @pytest.mark.parametrize("name", PRIVATE)
-def test_one_coin_depends_on_nobody_else(name):
+def test_one_coin_depends_on_no_one_else(name):
     """Under Poisson sampling, the others are drawn alike with a unit and without it."""
     sampler = plan_of(name).sampler(UNITS)
     for round in range(20):

@@ -106,7 +106,7 @@ def test_the_model_of_the_user_is_not_changed(name):
 
 @pytest.mark.parametrize("clipping", ["flat", "adaptive"])
 @pytest.mark.parametrize("name", PRIVATE)
-def test_what_nobody_contributed_to_is_the_same_whatever_the_records_hold(name, clipping, tmp_path):
+def test_what_no_one_contributed_to_is_the_same_whatever_the_records_hold(name, clipping, tmp_path):
     """Records reach what is published through the sums alone: with empty cohorts, not a byte of it depends on them."""
     bundles, metrics = [], []
     for seed in (0, 1):
@@ -217,7 +217,7 @@ def test_a_secret_draw_is_a_condition_of_private_health_records():
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_help_tells_every_field_of_the_plan_once(name, capsys):
+def test_help_reports_every_field_of_the_plan_once(name, capsys):
     assert main([*command_of(name).split(), "--help-all"]) == 0
     told = capsys.readouterr().out
     options = re.findall(r"^[│ ] --([a-z0-9.-]+)", told, re.MULTILINE)

@@ -77,7 +77,7 @@ def test_the_noise_is_that_of_the_strategy_that_is_accounted():
     assert event.squared_sensitivity == pytest.approx(brute)
 
 
-def test_the_sampler_keeps_its_promise_whoever_is_present():
+def test_the_sampler_keeps_its_promise_anyone_who_is_present():
     limits = PARTS.sampler.participation(9)
     for present in (0, 1, UNITS, UNITS + 3):
         rounds = [PARTS.sampler.draw(present, round, SOURCE).tolist() for round in range(9)]

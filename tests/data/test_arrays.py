@@ -69,7 +69,7 @@ def test_mapped_files_are_read_where_they_lie(tmp_path: Path, pictures) -> None:
     np.testing.assert_array_equal(data.examples([9])[0][0][0, ..., 0], pictures[0][9])
 
 
-def test_both_parts_of_an_npz_number_their_classes_alike(tmp_path: Path) -> None:
+def test_both_parts_of_an_npz_number_their_classes_similar(tmp_path: Path) -> None:
     x = np.zeros((3, 2))
     np.savez(tmp_path / "a.npz", x_train=x, y_train=["b", "c", "d"], x_test=x, y_test=["a", "d", "d"])
     train, test = open_examples(tmp_path / "a.npz"), open_examples(tmp_path / "a.npz", "test")

@@ -52,7 +52,7 @@ def test_what_the_csv_module_writes_is_read_cell_by_cell(rows: list[list[str]], 
 
 
 @pytest.mark.parametrize("name", ["rows.csv", "rows.tsv", "rows.csv.gz", "rows.txt"])
-def test_the_name_or_the_first_line_tells_the_delimiter(name: str, tmp_path: Path) -> None:
+def test_the_name_or_the_first_line_reports_the_delimiter(name: str, tmp_path: Path) -> None:
     text = "who,n\n007,\n\n7,2\n".replace(",", "," if ".csv" in name else "\t").encode()
     (tmp_path / name).write_bytes(gzip.compress(text) if name.endswith("gz") else text)
     table = Delimited(tmp_path / name).records()
@@ -91,7 +91,7 @@ def test_bad_text_is_refused_in_one_line_with_its_row(content: bytes, told: str,
 
 @settings(deadline=None)
 @given(st.lists(st.text('"",ab \n', max_size=9), min_size=1, max_size=6), st.integers(1, 9))
-def test_quotes_are_followed_alike_whatever_the_blocks(fields: list[str], size: int) -> None:
+def test_quotes_are_followed_similar_whatever_the_blocks(fields: list[str], size: int) -> None:
     content = ",".join(fields).encode()
 
     def swallows(size: int) -> int | None:
@@ -220,7 +220,7 @@ def test_a_row_becomes_what_the_schema_says(tmp_path: Path) -> None:
     assert ids.dtype == np.int64
 
 
-def test_a_record_is_read_alike_whatever_the_others_are(tmp_path: Path) -> None:
+def test_a_record_is_read_similar_whatever_the_others_are(tmp_path: Path) -> None:
     """The heart of the promise: no statistic of other records enters, so one record cannot change another's inputs."""
     whole = open_examples(write(tmp_path / "a.csv", PEOPLE), schema=DECLARED)
     for place, row in enumerate(PEOPLE):

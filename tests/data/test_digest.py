@@ -41,7 +41,7 @@ def test_any_bit_of_any_record_of_many_shows(row: int, column: int, bit: int) ->
     assert _many(labels=labels).fingerprint() != WHOLE
 
 
-def test_it_tells_views_names_and_classes_apart() -> None:
+def test_it_reports_views_names_and_classes_separate() -> None:
     people = from_arrays(np.zeros((4, 2)), [0, 1, 0, 1], ["a", "b", "c", "d"])
     other_name = from_arrays(np.zeros((4, 2)), [0, 1, 0, 1], ["a", "b", "c", "e"])
     moved = replace(people, offsets=np.array([0, 2, 2, 3, 4]))

@@ -182,7 +182,7 @@ def test_numbers_as_categories_are_found_however_they_are_written_and_names_with
         (["1", "1.0"], "has the category '1' twice, perhaps as a number"),
     ],
 )
-def test_categories_that_cannot_be_told_apart_are_refused(categories: list[str], said: str):
+def test_categories_that_cannot_be_distinguished_are_refused(categories: list[str], said: str):
     with pytest.raises(InputError, match=said):
         categorical("x", categories)
 

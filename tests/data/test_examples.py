@@ -101,7 +101,7 @@ def test_the_fingerprint_changes_with_any_record_label_and_declaration(pictures)
     assert data.subset(np.arange(50)).fingerprint() == data.fingerprint()
 
 
-def test_nobody_can_change_the_records_by_accident(pictures) -> None:
+def test_no_one_can_change_the_records_by_accident(pictures) -> None:
     images, labels = pictures
     data = examples_from_arrays(images, labels, num_classes=4)
     with pytest.raises(ValueError, match="read-only"):
@@ -224,7 +224,7 @@ def test_each_target_changes_the_fingerprint_and_so_does_what_it_is() -> None:
     assert len({view.fingerprint() for view in views}) == len(views)
 
 
-def test_numbers_cost_no_assumption_and_whole_numbers_are_classes_unless_told_otherwise() -> None:
+def test_numbers_cost_no_assumption_and_whole_numbers_are_classes_unless_reported_otherwise() -> None:
     whole = np.arange(30) % 4
     assert examples_from_arrays(INPUTS, whole).found == (COUNT,)
     for targets, options in ((whole, {"classes": False}), (whole / 2, {}), (None, {})):
@@ -354,7 +354,7 @@ def test_a_column_of_whole_numbers_is_not_taken_for_counts_unasked() -> None:
     assert examples_from_arrays(INPUTS, column[:, 0]).num_classes == 4
 
 
-def test_a_class_0_that_nobody_has_is_told() -> None:
+def test_a_class_0_that_no_one_has_is_reported() -> None:
     from_one = examples_from_arrays(INPUTS, 1 + np.arange(30) % 4)
     assert any("class 0" in line for line in from_one.summary())
     assert examples_from_arrays(INPUTS, np.arange(30) % 4).notes == ()

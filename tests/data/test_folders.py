@@ -370,7 +370,7 @@ def _npz(path: Path, drawn: Path) -> Path:
     return path
 
 
-def test_the_npz_and_the_folder_tell_the_same(drawn: Path, tmp_path: Path) -> None:
+def test_the_npz_and_the_folder_report_the_same(drawn: Path, tmp_path: Path) -> None:
     npz = _npz(tmp_path / "omniglot.npz", drawn)
     for users, invert in (("character", False), ("drawer", True)):
         one = open_users(drawn, users=users, invert=invert)  # type: ignore[arg-type]

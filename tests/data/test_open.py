@@ -209,7 +209,7 @@ def test_a_reader_is_one_function_and_one_line(pairs: Path, tmp_path: Path, monk
     assert [copy.source for copy in copies()] == [str(pairs)]
 
 
-def test_folders_stores_and_arrays_are_told_apart(flat_folder: Path, class_folder: Path, tmp_path: Path) -> None:
+def test_folders_stores_and_arrays_are_distinguished(flat_folder: Path, class_folder: Path, tmp_path: Path) -> None:
     assert open_users(flat_folder).input_shape == (16, 16, 1)
     assert open_users(class_folder, size=8, channels=1, labels="per_user").num_classes == 6
     packed = open_users(flat_folder, store=tmp_path / "store", size=16)

@@ -181,7 +181,7 @@ def test_pictures_by_their_paths_and_numbers_are_two_inputs(flat_folder: Path, l
     assert texts.input_shapes == ((16, 16, 1), (2,))
 
 
-def test_a_table_that_has_pictures_beside_their_paths_gives_the_pictures(album: dict[str, list]) -> None:
+def test_a_table_that_has_pictures_next_to_their_paths_gives_the_pictures(album: dict[str, list]) -> None:
     table = pa.table({"image": album["image"], "file": [f"{i}.png" for i in range(9)], "person": album["person"]})
     assert open_users(table, user="person").input_shape == (8, 8, 3)  # no file is there
 
@@ -221,7 +221,9 @@ def test_progress_ends_at_the_last_row(flat_folder: Path, listed: dict[str, list
     assert seen == sorted(seen)
 
 
-def test_a_file_that_one_user_names_twice_counts_twice_and_is_told(flat_folder: Path, listed: dict[str, list]) -> None:
+def test_a_file_that_one_user_names_twice_counts_twice_and_is_reported(
+    flat_folder: Path, listed: dict[str, list]
+) -> None:
     (flat_folder / "user3" / "again.png").symlink_to(flat_folder / "user3" / "1.png")
     files = [*listed["file"], "user3/again.png", "user3/./0.png"]
     people = [*listed["person"], "user3", "user3"]
@@ -430,7 +432,7 @@ def test_texts_that_are_paths_are_not_tokenized(flat_folder: Path, listed: dict[
     assert "tokenize is for texts; the table has none in file" in told
 
 
-def test_a_failing_disk_is_not_told_as_a_bad_picture(
+def test_a_failing_disk_is_not_reported_as_a_bad_picture(
     flat_folder: Path, listed: dict[str, list], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(path: Path) -> os.stat_result:

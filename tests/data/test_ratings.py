@@ -135,7 +135,7 @@ def test_users_and_items_that_are_no_numbers_are_in_the_order_of_text(tmp_path: 
     assert list(data.item_names or ()) == ["10", "9", "x9"]
 
 
-def test_the_catalogue_beside_the_ratings_numbers_the_items(tmp_path: Path) -> None:
+def test_the_catalogue_next_to_the_ratings_numbers_the_items(tmp_path: Path) -> None:
     folder = _write("csv", tmp_path / "ml")
     (folder / "movies.csv").write_text('movieId,title,genres\n7,"Brazil, again (1985)",Drama\n9,Heat,\n50,A,\n110,B,\n')
     data = open_users(folder)
@@ -251,7 +251,7 @@ def test_what_is_no_release_of_movielens_is_refused(tmp_path: Path) -> None:
         open_users(tmp_path / "nothing.csv")
 
 
-def test_names_that_look_alike_are_noted(tmp_path: Path) -> None:
+def test_names_that_look_similar_are_noted(tmp_path: Path) -> None:
     data = open_users(_csv(tmp_path / "r.csv", [("Ann", 1, 1, 1), ("ann", 1, 1, 1)]))
     assert "2 of 2 users have names that differ only in case" in data.notes[0]
 
@@ -314,7 +314,7 @@ def test_a_row_of_somebody_or_something_unknown_is_named_by_its_line(tmp_path):
     assert (found.users.tolist(), found.items.tolist(), found.left_out) == ([0], [0], 1)
 
 
-def test_nobody_to_ask_about_is_refused(tmp_path):
+def test_no_one_to_ask_about_is_refused(tmp_path):
     (tmp_path / "a.csv").write_text("user,item\nbo,q\n")
     with pytest.raises(InputError, match="no user is asked about"):
         pairs(tmp_path / "a.csv", **WHO, on_unknown="skip")

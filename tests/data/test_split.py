@@ -57,7 +57,7 @@ def _rows(dataset: UserDataset) -> set[int]:
     present=st.sets(st.integers(0, 39), min_size=25), leaves=st.integers(0, 39), seed=st.integers(0, 2**31),
     test=st.floats(0, 0.4), validation=st.floats(0, 0.3),
 )  # fmt: skip
-def test_one_person_more_or_less_moves_nobody_else(
+def test_one_person_more_or_less_moves_no_one_else(
     split: Callable, present: set[int], leaves: int, seed: int, test: float, validation: float
 ) -> None:
     own = {number for number, (owner, _) in enumerate(RECORDS) if owner == leaves}
@@ -220,7 +220,7 @@ def test_identities_are_numbered_anew_in_each_part_and_keep_their_names(people: 
     assert not _names(parts.train) & _names(parts.test)
 
 
-def test_shared_classes_are_told_once_and_keep_their_numbers(writers: UserDataset) -> None:
+def test_shared_classes_are_reported_once_and_keep_their_numbers(writers: UserDataset) -> None:
     with pytest.warns(UserWarning, match=r"10 of 10 classes .* recall is not on unseen classes") as told:
         parts = split_users(writers, test=0.3)
     assert len(told) == 1
@@ -231,7 +231,7 @@ def test_shared_classes_are_told_once_and_keep_their_numbers(writers: UserDatase
         split_users(writers, test=0.3, shared_labels=True)
 
 
-def test_classes_are_parted_whoever_holds_them(writers: UserDataset) -> None:
+def test_classes_are_parted_anyone_who_holds_them(writers: UserDataset) -> None:
     parts = split_labels(writers, test=range(6, 10), validation=[0])
     _partition(parts, writers)
     assert [part.num_classes for part in parts] == [5, 1, 4]

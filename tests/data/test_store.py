@@ -140,7 +140,7 @@ def test_an_edited_description_is_noticed(store: Path) -> None:
             open_users(store)
 
 
-def test_what_is_no_store_is_told_apart(store: Path, tmp_path: Path) -> None:
+def test_what_is_no_store_is_distinguished(store: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="there is nothing at"):
         open_users(tmp_path / "nothing")
     (tmp_path / "folder").mkdir()

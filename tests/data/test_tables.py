@@ -202,7 +202,7 @@ def test_progress_ends_at_the_last_row(album: dict[str, list]) -> None:
     assert seen[-1] == (9, 9)
 
 
-def test_users_whose_names_look_alike_are_counted_in_the_summary() -> None:
+def test_users_whose_names_look_similar_are_counted_in_the_summary() -> None:
     def said(*users: str) -> str:
         table = pa.table({"user": list(users), "x": [float(i) for i in range(len(users))]})
         return "\n".join(open_users(table, user="user", input="x").summary())
@@ -677,7 +677,7 @@ def test_columns_of_a_table_are_named_in_place_of_a_schema(album: dict[str, list
     assert (texts.inputs[0][:] == Tokenizer(50, 3).ids(album["mood"])).all()
 
 
-def test_columns_without_a_table_and_beside_a_schema_are_refused(tmp_path: Path) -> None:
+def test_columns_without_a_table_and_next_to_a_schema_are_refused(tmp_path: Path) -> None:
     pq.write_table(pa.table({"x": [1.0], "y": [0]}), tmp_path / "rows.parquet")
     with pytest.raises(InputError, match=r"give a schema for .* or input and label, not both"):
         open_examples(tmp_path / "rows.parquet", label="y", schema={"x": "drop"})
@@ -720,7 +720,7 @@ def test_labels_and_users_cannot_be_swapped_by_their_places() -> None:
 
 @pytest.mark.parametrize("people", [["al", None, "bo"], [3, None, 4], [3.0, float("nan"), 4.0]])
 @pytest.mark.parametrize("kind", [pa.table, pd.DataFrame, datasets.Dataset.from_dict])
-def test_a_row_of_nobody_is_refused(kind: Callable, people: list) -> None:
+def test_a_row_of_no_one_is_refused(kind: Callable, people: list) -> None:
     told = _refused(kind({"x": X, "who": people}), input="x", user="who")
     assert "the user 'who' is missing (" in told
     assert "at position 1; fill it in or drop the row" in told
@@ -732,7 +732,7 @@ def test_users_are_whole_numbers_or_text() -> None:
     )
 
 
-def test_one_user_alone_is_read_and_told() -> None:
+def test_one_user_alone_is_read_and_reported() -> None:
     dataset = open_users(pa.table({"x": X, "who": ["al"] * 3}), input="x", user="who")
     assert "only one user: no other user can hide this one's contribution" in dataset.summary()
 

@@ -317,7 +317,7 @@ def test_each_user_has_the_pictures_of_their_samples(
         assert labels.tolist() == [int(album["mood"][i] == "sad") for i in rows]
 
 
-def test_columns_are_told_by_extensions_and_fields(shards: Callable, tmp_path: Path) -> None:
+def test_columns_are_reported_by_extensions_and_fields(shards: Callable, tmp_path: Path) -> None:
     opened = open_source(shards())
     assert opened.names == (
         *("png", "cls", "json", "person", "npy"),

@@ -35,7 +35,7 @@ from sfumato.data.text_users import records
 
 @given(st.text(max_size=60), st.integers(1, 30))
 @settings(deadline=None)
-def test_every_token_of_a_text_is_told_once_and_from_all_before_it_in_its_row(text: str, length: int):
+def test_every_token_of_a_text_is_reported_once_and_from_all_before_it_in_its_row(text: str, length: int):
     rule = Encoding.characters()
     rows = rule.sequences(text, length)
     assert rows.shape[1] == length + 1
@@ -275,7 +275,7 @@ def test_arrays_of_tokens_need_names_for_the_whole_vocabulary():
             from_arrays(inputs, tokens * 0 + 1, ["a", "b"], label_names=names)
 
 
-def test_unknown_words_are_told_apart_as_inputs_and_are_one_as_targets(tmp_path: Path):
+def test_unknown_words_are_distinguished_as_inputs_and_are_one_as_targets(tmp_path: Path):
     rng = random.Random(0)
     said = [
         (f"u{i % 3}", " ".join(rng.choice(["the", "cat", "sat", "purred", "miaowed", "zzz"]) for _ in range(9)))
@@ -332,7 +332,7 @@ def test_encoded_by_released_words_they_are_what_is_read_with_that_vocabulary(tm
     assert not ours.assumptions  # nobody has to take a counted vocabulary for public
 
 
-def test_without_a_vocabulary_nothing_tells_one_word_from_another(tmp_path: Path):
+def test_without_a_vocabulary_nothing_reports_one_word_from_another(tmp_path: Path):
     one, other = (
         data.uncounted_texts(written(tmp_path / f"{name}.jsonl", posts), length=3)
         for name, posts in (("a", POSTS), ("b", [(user, text.replace("sun", "moon")) for user, text in POSTS]))

@@ -159,7 +159,7 @@ def test_a_subset_that_cannot_be_is_refused(users: list, message: str) -> None:
         from_arrays(*_random(0)).subset(users)
 
 
-def test_a_class_that_nobody_holds_is_refused() -> None:
+def test_a_class_that_no_one_holds_is_refused() -> None:
     dataset = from_arrays(np.zeros((2, 1)), [0, 2], [0, 1])
     with pytest.raises(InputError, match="no user"):
         dataset.select_classes([1])
@@ -175,7 +175,7 @@ def test_an_empty_view_is_an_ordinary_view() -> None:
     assert not empty.classes_present().any()
 
 
-def test_the_summary_tells_of_users_without_a_pair() -> None:
+def test_the_summary_reports_of_users_without_a_pair() -> None:
     dataset = from_arrays(np.zeros((3, 1)), [0, 0, 0], ["a", "a", "b"], notes=["2 files skipped"])
     assert dataset.summary()[1:] == ["1 of 2 users have a single example", "2 files skipped"]
     assert "only one user" in dataset.subset([0]).summary()[1]
@@ -297,7 +297,7 @@ def test_labels_with_a_point_are_values_in_single_precision() -> None:
     assert not from_arrays(np.zeros((2, 1)), [0, 1], [0, 1]).of_values
 
 
-def test_what_is_told_of_values_counts_no_classes() -> None:
+def test_what_is_reported_of_values_counts_no_classes() -> None:
     assert repr(_ratings()) == "UserDataset(3 users, 5 values of 3 items)"
     assert repr(replace(_ratings(), item_names=None)) == "UserDataset(3 users, 5 values of (1,) int64)"
     assert _ratings().summary()[0] == "3 users, 5 values of 3 items"
@@ -330,7 +330,7 @@ def test_what_needs_classes_refuses_values_in_one_line(use) -> None:
     assert "\n" not in str(refusal.value)
 
 
-def test_users_are_split_with_their_values_and_nobody_is_lost() -> None:
+def test_users_are_split_with_their_values_and_no_one_is_lost() -> None:
     inputs = np.arange(200)[:, None] % 7
     values = np.linspace(0.5, 5, 200)
     whole = replace(from_arrays(inputs, values, np.arange(200) // 4), item_names=tuple("abcdefg"))

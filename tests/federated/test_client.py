@@ -195,7 +195,7 @@ class Asks(nn.Module):
         return x + float(x.sum().item() > 0)
 
 
-def test_a_model_that_reads_values_is_told_to_train_one_by_one():
+def test_a_model_that_reads_values_is_reported_to_train_one_by_one():
     trainer = BatchedTrainer(LOCAL, Trainable(nn.Sequential(Asks(), nn.Linear(5, 3))))
     clients = ClientData(np.ones((4, 5), np.float32), np.array([0, 1, 0, 1]), np.array([0, 2, 4]), np.array([2, 2]))
     with pytest.raises(InputError, match=r"use client\.at_once=1"):
@@ -335,7 +335,7 @@ def factors(*, biases: bool) -> nn.Module:
     ("kind", "exact"),
     [(partial(factors, biases=False), True), (partial(factors, biases=True), True), (neural, False), (Factors, False)],
 )
-def test_a_client_is_the_same_to_the_last_bit_whoever_shares_its_batch(kind, exact):
+def test_a_client_is_the_same_to_the_last_bit_anyone_who_shares_its_batch(kind, exact):
     """Unless a weight of its own is in a product of matrices: then to a few bits."""
     model = kind()
     own = getattr(model, "local_parameters", OWN)

@@ -103,7 +103,7 @@ class Counting(Factors):
 
 
 @pytest.mark.parametrize(("kind", "at_once"), one_in(2, [Forgetful, Counting], [1, 4]))
-def test_people_are_served_alike_by_models_that_draw_or_remember(kind, at_once, monkeypatch):
+def test_people_are_served_similar_by_models_that_draw_or_remember(kind, at_once, monkeypatch):
     plan, people = PLAN.replace(client={"at_once": at_once}), ratings(12, seed=2)
     whole = plan.personalise(kind(), people).local_parameters["user"]
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)

@@ -33,7 +33,7 @@ from sfumato.training.server import MAX_NOISE_NORM
 PAPER = FedEmb(noise=0.62)  # the authors' EMNIST run is the default
 
 
-def test_the_statement_is_for_one_user_and_has_the_papers_convention_beside_it(blobs, tiny):
+def test_the_statement_is_for_one_user_and_has_the_papers_convention_next_to_it(blobs, tiny):
     plan = FedEmb(rounds=2, cohort={"size": 2, "users_per_client": 3}, noise=1.0, client={"epochs": 1}, seed=1)
     statement = plan.fit(tiny(), blobs(12)).statement
     one_user = acc.Gaussian(0.5).poisson(0.5) * 2
@@ -163,7 +163,7 @@ def test_any_torch_optimizer_can_be_the_servers(blobs, tiny):
 
 
 @pytest.mark.slow
-def test_fedemb_learns_to_tell_unseen_identities_apart(omniglot):
+def test_fedemb_learns_to_report_unseen_identities_separate(omniglot):
     from sfumato import models
 
     users = omniglot(140)
@@ -228,7 +228,7 @@ def test_too_few_users_are_refused(blobs, tiny, count, message):
         plan.fit(tiny(), blobs(count))
 
 
-def test_a_run_whose_noise_nobody_decided_on_is_refused(blobs, tiny):
+def test_a_run_whose_noise_no_one_decided_on_is_refused(blobs, tiny):
     with pytest.raises(InputError, match="noise is not set"):
         FedAvg(cohort=2).fit(tiny(), blobs(4))
 
@@ -323,7 +323,7 @@ def test_single_examples_and_a_model_without_values_are_refused(blobs, tiny):
         plan.fit(nn.Sequential(nn.Flatten(), nn.LazyLinear(2)), blobs(6))
 
 
-def test_a_population_that_is_too_small_is_told_once(blobs, tiny):
+def test_a_population_that_is_too_small_is_reported_once(blobs, tiny):
     plan = FedEmb(rounds=1, cohort={"size": 2, "users_per_client": 2}, noise=1.0, population=5)
     with pytest.warns(UserWarning, match="than the declared population 5") as told:
         plan.fit(tiny(), blobs(6))
@@ -418,7 +418,7 @@ def fit(users: data.UserDataset, **fields):
 
 @pytest.mark.slow
 @pytest.mark.shared
-def test_forty_faces_do_not_diverge_where_nobody_chose_a_rate(orl):
+def test_forty_faces_do_not_diverge_where_no_one_chose_a_rate(orl):
     """As much noise as the rate lets through, in a few rounds."""
     result, told = fit(orl, rounds=10)
     assert told == []
@@ -443,7 +443,7 @@ def statement_of(blobs, tiny, **changes) -> Statement:
 
 
 @pytest.mark.parametrize(("seed", "answer"), [(1, "No: seeded"), (None, "Yes: AES-256")])
-def test_it_tells_whether_the_noise_is_cryptographic(blobs, tiny, seed, answer) -> None:
+def test_it_reports_whether_the_noise_is_cryptographic(blobs, tiny, seed, answer) -> None:
     assert statement_of(blobs, tiny, seed=seed).disclosure["cryptographic_noise"].startswith(answer)
 
 
@@ -537,7 +537,7 @@ def test_trained_values_are_those_without_a_cache(name, blobs, tmp_path):
         assert ours_at["auc"] == pytest.approx(theirs_at["auc"], abs=0.02)  # of pairs at the edge of a bin
 
 
-def test_a_shared_head_is_released_beside_the_whole_model(blobs, tmp_path):
+def test_a_shared_head_is_released_next_to_the_whole_model(blobs, tmp_path):
     result = PLANS["fedavg"].fit(
         network(), blobs(12), out=tmp_path / "run", options=RunOptions(prefix_cache=tmp_path / "cache")
     )
@@ -547,7 +547,7 @@ def test_a_shared_head_is_released_beside_the_whole_model(blobs, tmp_path):
     assert torch.equal(released["0.weight"], network()[0].weight)
 
 
-def test_examples_are_trained_behind_a_cache_alike(tmp_path):
+def test_examples_are_trained_behind_a_cache_similar(tmp_path):
     rng = np.random.default_rng(0)
     pixels, labels = rng.integers(0, 256, (80, 8, 8, 1), np.uint8), rng.integers(0, 4, 80)
     whole = data.examples_from_arrays(pixels, labels, num_classes=4)
@@ -642,7 +642,7 @@ def test_a_cache_of_other_records_says_that_a_run_goes_on_with_its_own(blobs, tm
         )
 
 
-def test_a_callback_is_told_of_the_whole_model(blobs, tmp_path):
+def test_a_callback_is_reported_of_the_whole_model(blobs, tmp_path):
     told = StopAfter(0)
     users = blobs(12)
 

@@ -133,7 +133,7 @@ def test_automatic_clipping_brings_clients_to_one_length(scale):
         ("adaptive", "clipped to an adaptive norm", "clipped to a public norm that follows a noisy count"),
     ],
 )
-def test_the_statement_tells_the_bound_that_ran(blobs, tiny, clipping, told, disclosed):
+def test_the_statement_reports_the_bound_that_ran(blobs, tiny, clipping, told, disclosed):
     plan = FedAvg(rounds=2, cohort=3, clipping={"norm": 0.5, "kind": clipping}, noise=1.0, seed=1)
     statement = plan.fit(tiny(), blobs(8)).statement
     assert f"of contributions {told}, noise multiplier 1" in statement.mechanism
@@ -397,7 +397,7 @@ def test_two_processes_cannot_write_to_one_run(blobs, tiny, tmp_path):
             PLAN.fit(tiny(), blobs(8), out=tmp_path / "run", resume=True, options=RunOptions(optimizer=stop_after(9)))
 
 
-def test_a_released_model_does_not_tell_where_the_data_lay(blobs, tiny, tmp_path):
+def test_a_released_model_does_not_report_where_the_data_lay(blobs, tiny, tmp_path):
     about = {"model": "tiny", "data": "/home/anna/photos"}
     PLAN.fit(tiny(), blobs(8), out=tmp_path / "run", options=RunOptions(about=about))
     content = (tmp_path / "run" / "model.safetensors").read_bytes()

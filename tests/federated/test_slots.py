@@ -123,12 +123,12 @@ def different(work: ClientTraining, build: Callable[[], nn.Module], data: Client
 
 
 @pytest.mark.parametrize(("model", "work"), one_in(3, MODELS, WORK))
-def test_nobody_decides_how_the_delta_of_another_one_rounds(model, work):
+def test_no_one_decides_how_the_delta_of_another_one_rounds(model, work):
     assert different(WORK[work], MODELS[model], people()) == 0
 
 
 @pytest.mark.parametrize("kind", ["matrix_factorization", "neural"])
-def test_nobody_does_where_clients_rebuild_a_part_of_their_own(kind):
+def test_no_one_does_where_clients_rebuild_a_part_of_their_own(kind):
     build = partial(recommender, kind, ITEMS, factors=6, generator=torch.Generator().manual_seed(0))
     work = local_training(
         epochs=2,
@@ -151,7 +151,7 @@ def test_it_takes_more_than_chance(monkeypatch):
     assert max(different(WORK[work], MODELS[model], people()) for work in ("glorot", "means") for model in MODELS) > 0
 
 
-def test_places_of_one_kind_give_one_client_the_same_and_lie_alike():
+def test_places_of_one_kind_give_one_client_the_same_and_lie_similar():
     trainer = BatchedTrainer(WORK["glorot"], Trainable(mlp()))
     places = BatchSlots(MOST, trainer)
     shape, like = tuple(shapes_of(WORK["glorot"], people()).max(axis=0).tolist()), people().of(np.array([1]))
@@ -178,7 +178,7 @@ def test_where_no_slots_are_equivalent_every_client_takes_its_own(monkeypatch):
 
 
 @pytest.mark.parametrize("broken", [float("nan"), 0.0])
-def test_a_trial_that_tells_nothing_makes_no_places_alike(monkeypatch, broken):
+def test_a_trial_that_reports_nothing_makes_no_places_similar(monkeypatch, broken):
     trainer = BatchedTrainer(WORK["glorot"], Trainable(mlp()))
     whole = trainer.deltas
     monkeypatch.setattr(trainer, "deltas", lambda *given: (whole(*given)[0] * broken, 0, 0))
@@ -190,7 +190,7 @@ def test_a_trial_that_tells_nothing_makes_no_places_alike(monkeypatch, broken):
     assert not np.isin(less, home).any()
 
 
-def test_everybody_stands_once_beside_others_of_one_shape_and_operations_are_filled():
+def test_everybody_stands_once_next_to_others_of_one_shape_and_operations_are_filled():
     trainer = BatchedTrainer(WORK["glorot"], Trainable(convolutions()))
     places, data = BatchSlots(MOST, trainer), people()
     seen, shapes = [], shapes_of(WORK["glorot"], data)

@@ -60,7 +60,7 @@ def places(told: list[dict]) -> list[int]:
     return [int(np.flatnonzero((PIXELS[..., 0] == picture).all((1, 2)))[0]) for picture in read]
 
 
-def test_each_is_told_with_its_nearest_others_and_whether_they_are_the_same():
+def test_each_is_reported_with_its_nearest_others_and_whether_they_are_the_same():
     turns = np.random.default_rng(0).uniform(0, 3, 12)  # angles; no two are equally far
     rows = nearest_pictures(people(), LABELS, np.stack([np.cos(turns), np.sin(turns)], 1).astype(np.float32))
     assert sorted(LABELS[places(rows)]) == sorted(set(LABELS.tolist()))  # one of each class
@@ -139,7 +139,7 @@ def test_errors_of_values_are_those_of_all_records():
     assert row["within_half"] == pytest.approx((np.abs(errors) <= 0.5).mean())
 
 
-def test_a_model_that_is_not_finite_has_no_error_and_is_still_told():
+def test_a_model_that_is_not_finite_has_no_error_and_is_still_reported():
     model = Fixed(1)
     with torch.no_grad():
         model.weight.fill_(math.inf)
@@ -521,7 +521,7 @@ def test_one_person_moves_the_sum_by_at_most_the_sensitivity(seed, scale, clip, 
 
 
 @pytest.mark.parametrize("width", [1, 3])
-def test_a_person_of_one_class_contributes_one_clipped_vector_and_nobody_else_moves(width) -> None:
+def test_a_person_of_one_class_contributes_one_clipped_vector_and_no_one_else_moves(width) -> None:
     plan, users = plan_of(0.01, width), raters([2, 1, 3, 1, 2, 1, 3])
     present = np.arange(7)
     whole, without = (total(plan, users, who, SOURCE) for who in (present, present[:-1]))
@@ -620,7 +620,7 @@ def test_negatives_that_do_not_fit_are_refused_in_one_line() -> None:
     assert "give negatives" in refused(plan_of(), None)
 
 
-def test_a_client_of_one_class_is_told_of_negatives() -> None:
+def test_a_client_of_one_class_is_reported_of_negatives() -> None:
     assert "client.negatives" in refused(plan_of(**{"client.negatives": 0}), None)
 
 
@@ -746,7 +746,7 @@ def test_the_statement_names_the_public_data_and_not_what_layers_make_of_them(tm
     assert told == plan.fit(scorer(), readers(), options=RunOptions(negatives=public_features())).statement.assumptions
 
 
-def test_a_run_is_told_from_one_with_negatives_that_were_rounded_otherwise():
+def test_a_run_is_reported_from_one_with_negatives_that_were_rounded_otherwise():
     known = PublicNegatives(public_features(), 3)
     rounded = known.through(lambda given: given.with_inputs(given.inputs[:] * np.float32(1 + 1e-6)))
     one, other = (PLAN.contribution(scorer(), readers(), "cpu", 0, each) for each in (known, rounded))

@@ -153,7 +153,7 @@ def test_what_is_no_text_has_no_vote():
     assert votes_of("ann", {"sea", "\ud800"}, 5, RandomSource.from_seed(0)) == ["sea"]
 
 
-def test_a_word_that_nobody_can_vote_over_the_threshold_is_told_before_anything_is_spent():
+def test_a_word_that_no_one_can_vote_over_the_threshold_is_reported_before_anything_is_spent():
     rule = PrivateVocabulary(noise_multiplier=4.0, words_per_user=16, threshold_delta=1e-7)
     most = math.ceil(rule.users_needed)
     assert rule.threshold == pytest.approx(rule.users_needed * rule.weight)
@@ -506,7 +506,7 @@ def test_tests_may_come_from_texts_of_their_own(texts, tmp_path: Path):
     assert result.evaluation["trained"]["tokens"] == 4
 
 
-def test_trying_it_out_tells_nothing_and_spends_nothing(texts, monkeypatch):
+def test_trying_it_out_reports_nothing_and_spends_nothing(texts, monkeypatch):
     monkeypatch.setattr("sfumato.runs.Run.spend", lambda *_, **__: pytest.fail("something was spent"))
     parts = data.split_users(texts.blank, test=0.2)
     tried = vocabulary_plan().try_out(
@@ -553,7 +553,7 @@ def test_a_run_goes_on_with_its_count_where_a_calibration_ends_in_other_digits_t
         fit(texts, replace(rule, noise_multiplier=1.2501), out=tmp_path / "run", resume=True)
 
 
-def test_no_word_above_the_threshold_is_told_with_what_was_spent(texts, tmp_path: Path):
+def test_no_word_above_the_threshold_is_reported_with_what_was_spent(texts, tmp_path: Path):
     rule = PrivateVocabulary(noise_multiplier=100.0)
     for resume in (False, True):
         with pytest.raises(InputError, match=r"no word .*above [\d,]+ users .*this cost counts"):

@@ -426,7 +426,7 @@ def test_transformers_and_recurrent_layers_pass_with_dropout() -> None:
     assert (layer.self_attn.dropout, recurrent.dropout) == (0.2, 0.3)
 
 
-def test_unused_parameters_are_told(labelled) -> None:
+def test_unused_parameters_are_reported(labelled) -> None:
     model = network()
     model.idle = nn.Linear(2, 2)
     model.forward = lambda values: model[2](model[1](model[0](values)))  # type: ignore[method-assign]

@@ -103,7 +103,7 @@ class Kept(Log):
 PUBLIC = {"epsilon", "clip_norm", "learning_rate", "cohort_planned", "statement/epsilon", "statement/delta"}
 
 
-def test_only_what_the_guarantee_covers_is_told_unless_asked_for(fit):
+def test_only_what_the_guarantee_covers_is_reported_unless_asked_for(fit):
     log = Kept()
     result = fit(log)
     assert log.names == PUBLIC
@@ -115,7 +115,7 @@ def test_only_what_the_guarantee_covers_is_told_unless_asked_for(fit):
     assert "logged" not in log.statement
 
 
-def test_what_is_private_is_named_so_and_the_statement_says_that_it_was_told(fit):
+def test_what_is_private_is_named_so_and_the_statement_says_that_it_was_reported(fit):
     log = Kept(private=True)
     result = fit(log)
     told = {name for name in log.names if not name.startswith("private/")}
@@ -127,7 +127,7 @@ def test_what_is_private_is_named_so_and_the_statement_says_that_it_was_told(fit
     assert any("logged to a list" in sentence for sentence in result.statement.assumptions)
 
 
-def test_measurements_on_public_data_are_told_without_that_mark(fit):
+def test_measurements_on_public_data_are_reported_without_that_mark(fit):
     log = Kept(public_evaluation=True)
     result = fit(log)
     measured = log.names - PUBLIC
@@ -140,7 +140,7 @@ def test_measurements_on_public_data_are_told_without_that_mark(fit):
 
 
 @pytest.mark.parametrize("told", [{}, {"public_evaluation": True}, {"private": True}])
-def test_what_was_measured_on_who_took_part_is_told_only_as_private(fit, told):
+def test_what_was_measured_on_who_took_part_is_reported_only_as_private(fit, told):
     result = fit(Kept())
     result.evaluation["seen"] = {"not_private": "said", "users": 3, "accuracy": 0.5}
     log = Kept(**told)
@@ -157,7 +157,7 @@ def test_the_learning_rate_is_that_of_the_schedule(fit):
     assert rates == pytest.approx([0.5 * (1 + c) / 2 for c in (1, 0.8660254, 0.5, 0, -0.5, -0.8660254)])
 
 
-def test_a_run_outlives_its_log_and_tells_once(fit):
+def test_a_run_outlives_its_log_and_reports_once(fit):
     broken, whole = Kept(breaks_in=3), Kept()
     with pytest.warns(UserWarning, match=r"a list \(memory\) takes no more .*the line is cut") as told:
         result = fit(broken, whole)
@@ -172,7 +172,7 @@ def test_a_log_that_cannot_be_opened_is_one_line_before_the_first_round(fit):
         fit(Kept(breaks_in=0))
 
 
-def test_a_run_without_a_guarantee_tells_no_epsilon(records):
+def test_a_run_without_a_guarantee_reports_no_epsilon(records):
     log = Kept()
     DPSGD(steps=2, cohort=16, noise=0.0, seed=1).fit(nn.Linear(4, 2), records, options=RunOptions(callbacks=[log]))
     assert log.names == PUBLIC - {"epsilon", "statement/epsilon"}
@@ -317,7 +317,7 @@ def test_the_event_file_holds_the_rounds_the_plan_and_the_statement(fit, events,
     assert b"noise_multiplier" in found.PluginTagToContent("hparams")["_hparams_/session_start_info"]
 
 
-def test_the_times_of_the_events_do_not_tell_how_long_rounds_took(fit, events, tmp_path):
+def test_the_times_of_the_events_do_not_report_how_long_rounds_took(fit, events, tmp_path):
     fit(TensorBoard(tmp_path / "public"))
     fit(TensorBoard(tmp_path / "private", private=True))
     times = {kind: {e.wall_time for e in events(tmp_path / kind).Scalars("epsilon")} for kind in ("public", "private")}

@@ -66,7 +66,7 @@ def test_identifiers_in_binary_are_written_as_the_text_that_they_are_read_as(tmp
     assert cells["y"][1].as_py() == "00000000-0000-0000-0000-000000000001"
 
 
-def test_statistics_in_parquet_tell_reports_only(tmp_path: Path):
+def test_statistics_in_parquet_report_reports_only(tmp_path: Path):
     pq.write_table(pa.table({"y": ["rare", "b"]}), tmp_path / "t.parquet")
     copied(tmp_path / "t.parquet", tmp_path / "o.parquet", pa.scalar("b"))
     assert b"rare" not in (tmp_path / "o.parquet").read_bytes()

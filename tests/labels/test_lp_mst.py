@@ -38,7 +38,7 @@ def model(seed=0):
         return nn.Linear(2, 3)
 
 
-def test_it_learns_what_the_reports_tell_and_pays_for_one_stage():
+def test_it_learns_what_the_reports_report_and_pays_for_one_stage():
     result = PLAN.fit(model(), blobs(), test=blobs(90, seed=1))
     assert result.statement.epsilon == 2.0
     assert (result.statement.unit, result.statement.adjacency, result.statement.delta) == ("label", "replace", 0.0)
@@ -177,7 +177,7 @@ def test_where_the_model_diverges_labels_are_reported_as_without_a_prior():
     assert ((result.reports >= 0) & (result.reports < 3)).all()
 
 
-def test_the_released_model_does_not_tell_where_the_data_were(tmp_path):
+def test_the_released_model_does_not_report_where_the_data_were(tmp_path):
     PLAN.fit(model(), blobs(), out=tmp_path / "run", about={"data": "somewhere/secret.npz", "model": "mine:net"})
     header = (tmp_path / "run" / "model.safetensors").read_bytes()
     assert b"mine:net" in header

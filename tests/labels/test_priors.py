@@ -129,7 +129,7 @@ def test_bad_settings_are_refused(settings, told):
 # Clusters of public inputs, and labels counted in them.
 
 
-def test_inputs_that_lie_apart_have_clusters_of_their_own():
+def test_inputs_that_lie_separate_have_clusters_of_their_own():
     rng = np.random.default_rng(0)
     kinds = rng.integers(0, 3, 600)
     inputs = rng.normal(0, 0.1, (600, 2)) + kinds[:, None] * 5

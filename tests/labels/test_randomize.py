@@ -38,7 +38,7 @@ def out(tmp_path: Path) -> Path:
     return tmp_path / "noisy.parquet"
 
 
-def test_only_the_label_changes_and_ledger_and_statement_stand_beside(parquet: Path, table: pa.Table, out: Path):
+def test_only_the_label_changes_and_ledger_and_statement_stand_next_to(parquet: Path, table: pa.Table, out: Path):
     done = randomize_table(parquet, out, settings())
     found = pq.read_table(out)
     assert found.drop(["y"]).equals(table.drop(["y"]))
@@ -90,7 +90,7 @@ def test_what_the_ledger_adds_up_to_is_not_above_epsilon(parquet: Path, out: Pat
         assert ledger.totals.releases == (1 if chosen.histogram is None else 2)
 
 
-def test_a_counted_prior_helps_where_most_labels_are_alike(parquet: Path, table: pa.Table, tmp_path: Path):
+def test_a_counted_prior_helps_where_most_labels_are_similar(parquet: Path, table: pa.Table, tmp_path: Path):
     true = np.array(table["y"].to_pylist())
 
     def share(name: str, **changed) -> float:

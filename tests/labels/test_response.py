@@ -86,7 +86,7 @@ def test_each_number_of_labels_has_the_weight_of_the_paper():
 
 @given(priors(), st.floats(1e-6, 60), st.integers(0, 12))
 @settings(deadline=None, max_examples=by_profile(300))
-def test_no_report_tells_more_than_epsilon(prior, epsilon, size):
+def test_no_report_reports_more_than_epsilon(prior, epsilon, size):
     response = LabelResponse(epsilon=epsilon, classes=len(prior), size=min(size, len(prior)) or None)
     weights = response.weights(prior)
     reported = weights[:, [any(column) for column in weights.T]]
@@ -229,7 +229,7 @@ def test_a_label_outside_the_classes_is_refused(labels, told):
         LabelResponse(epsilon=1.0, classes=3).draw(np.array(labels), words(len(labels)))
 
 
-def test_labels_that_nobody_has_are_no_reports():
+def test_labels_that_no_one_has_are_no_reports():
     assert LabelResponse(epsilon=1.0, classes=3).draw(np.zeros(0, np.int64), words(0)).tolist() == []
 
 
@@ -283,7 +283,7 @@ def test_no_other_bins_are_better(loss, problem, epsilon):
     require_within(response.weights(), epsilon)
 
 
-def test_more_privacy_makes_fewer_bins_and_none_tells_anything_at_the_end():
+def test_more_privacy_makes_fewer_bins_and_none_reports_anything_at_the_end():
     values = np.arange(50.0)
     counts = [
         len(BinnedResponse.best(values, np.full(50, 0.02), epsilon=epsilon).outputs) for epsilon in (12, 6, 3, 1, 0.01)
@@ -374,7 +374,7 @@ def test_numbers_of_bins_become_unbiased():
     assert chances @ (unbiased_targets(chances) @ response.outputs) == pytest.approx(response.outputs)
 
 
-def test_reports_that_do_not_tell_labels_apart_have_no_backward_loss():
+def test_reports_that_do_not_report_labels_separate_have_no_backward_loss():
     with pytest.raises(InputError, match="do not distinguish all labels"):
         unbiased_targets(LabelResponse(epsilon=1.0, classes=3).probabilities(np.array([0.55, 0.25, 0.2])))
     with pytest.raises(InputError, match="as many of both"):
@@ -406,14 +406,14 @@ def test_without_noise_the_forward_loss_is_the_cross_entropy():
     assert torch.allclose(found, torch.nn.functional.cross_entropy(logits, reports, reduction="none"))
 
 
-def test_unbiased_numbers_of_a_response_that_tells_labels_apart_are_those_of_its_inverse():
+def test_unbiased_numbers_of_a_response_that_reports_labels_separate_are_those_of_its_inverse():
     table = LabelResponse(epsilon=1.0, classes=4, size=4).probabilities()
     values = np.array([0.0, 1.0, 5.0, 20.0])
     for prior in (np.full(4, 0.25), np.array([0.7, 0.3, 0.0, 0.0])):
         np.testing.assert_allclose(unbiased_numbers(table, values, prior), unbiased_targets(table) @ values, atol=1e-6)
 
 
-def test_labels_that_no_report_tells_apart_get_their_mean_under_the_prior():
+def test_labels_that_no_report_distinguishes_get_their_mean_under_the_prior():
     table = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9]])
     found = table @ unbiased_numbers(table, np.array([1.0, 4.0, 7.0]), np.array([0.6, 0.2, 0.2]))
     np.testing.assert_allclose(found, [1.75, 1.75, 7.0])
@@ -424,12 +424,12 @@ def test_labels_that_no_report_tells_apart_get_their_mean_under_the_prior():
 
 @given(st.integers(2, 40), st.floats(1e-6, 40))
 @settings(deadline=None, max_examples=by_profile(150))
-def test_no_report_on_a_grid_tells_more_than_epsilon(count, epsilon):
+def test_no_report_on_a_grid_reports_more_than_epsilon(count, epsilon):
     require_within(GridLaplace(epsilon=epsilon, low=-1.0, high=1.0, count=count).weights(), epsilon)
 
 
 @pytest.mark.parametrize("epsilon", [0.1, 4.0, 39.9])
-def test_no_report_tells_more_than_epsilon_on_the_finest_grid(epsilon):
+def test_no_report_reports_more_than_epsilon_on_the_finest_grid(epsilon):
     """In exact numbers, by the columns alone."""
     weights = GridLaplace(epsilon=epsilon, low=0.0, high=1.0, count=2048).weights()
     assert math.log(largest_ratio(weights)) <= epsilon * (1 + 1e-15)

@@ -36,7 +36,7 @@ def ledger_of(folder):
     return Ledger.read(folder / "ledger.jsonl")
 
 
-def test_it_learns_what_the_reports_tell_and_states_what_a_label_paid():
+def test_it_learns_what_the_reports_report_and_states_what_a_label_paid():
     result = PLAN.fit(model(), line(), test=line(200, seed=1))
     assert (result.statement.unit, result.statement.adjacency, result.statement.delta) == ("label", "replace", 0.0)
     assert result.evaluation["trained"]["rmse"] < 0.7 < 1.8 < result.evaluation["untrained"]["rmse"]
@@ -98,7 +98,7 @@ def test_unbiased_numbers_have_the_mean_of_the_labels_bin(method, epsilon):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_rows_that_look_alike_are_shrunken_but_for_unbiased_numbers(method):
+def test_rows_that_look_similar_are_shrunken_but_for_unbiased_numbers(method):
     """8.0 in [0, 10] for 20,000 rows, whose mean unbiased number is off by less than 0.4 at four deviations."""
     data = examples_from_arrays(np.ones((20_000, 1), np.float32), np.full(20_000, 8.0))
     plan = replace(PLAN, epsilon=1.0, method=method, prior_epsilon=0.0, batch_size=2000, epochs=30)
@@ -200,14 +200,14 @@ def test_a_training_that_diverges_is_refused_before_labels_are_drawn(rate, tmp_p
     assert not (tmp_path / "run").exists()
 
 
-def test_a_model_that_diverges_later_is_told_of_with_what_to_change(monkeypatch):
+def test_a_model_that_diverges_later_is_reported_of_with_what_to_change(monkeypatch):
     monkeypatch.setattr(RROnBins, "_refuse_divergence", lambda *_: None)
     with pytest.warns(UserWarning, match=r"it diverged.* lower learning_rate \(5\)"):
         replace(PLAN, learning_rate=5.0, epochs=2).fit(model(), line())
 
 
 @pytest.mark.parametrize("loss", ["squared", "absolute", "poisson"])
-def test_a_model_that_learned_is_not_told_to_diverge(loss):
+def test_a_model_that_learned_is_not_reported_to_diverge(loss):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         replace(PLAN, loss=loss, learning_rate=0.01).fit(model(), line())

@@ -351,7 +351,7 @@ except InputError as error:
     assert Ledger.verify(path) == 3
 
 
-def test_a_reader_is_told_how_far_it_is(tmp_path: Path) -> None:
+def test_a_reader_is_reported_how_far_it_is(tmp_path: Path) -> None:
     write(tmp_path / "a.jsonl", 5).close()
     told: list[tuple[int, int]] = []
     Ledger.read(tmp_path / "a.jsonl", show=lambda done, total: told.append((done, total)))

@@ -225,7 +225,7 @@ def test_two_runs_of_one_mechanism_have_noise_of_their_own():
     assert all(torch.equal(a, b) for a, b in zip(first, mixed, strict=True))
 
 
-def test_a_new_tree_is_told_to_the_server():
+def test_a_new_tree_is_reported_to_the_server():
     trees = mechanism(Tree(restart=5))
     assert [round for round in range(ROUNDS) if trees.restarts(round)] == [5, 10]
     assert not any(mechanism(Tree()).restarts(round) for round in range(ROUNDS))
@@ -333,7 +333,7 @@ def test_noise_that_was_made_for_other_rounds_is_not_accounted():
 # The Gaussian sum.
 
 
-def test_noise_is_normal_with_the_std_that_it_tells():
+def test_noise_is_normal_with_the_std_that_it_reports():
     mechanism = Gaussian(noise_multiplier=0.7)
     noise = mechanism.release(
         torch.zeros(200_001, dtype=torch.float64), scale=3.0, round=0, source=RandomSource.from_os()
@@ -394,7 +394,7 @@ def test_every_round_has_noise_of_its_own_and_the_same_one_when_it_is_repeated()
     assert np.abs(np.corrcoef(torch.stack(others).numpy()) - np.eye(3)).max() < 0.16
 
 
-def test_the_noise_that_is_left_beside_another_release_costs_the_rest():
+def test_the_noise_that_is_left_next_to_another_release_costs_the_rest():
     left = Gaussian(noise_multiplier=1.1).sharing(4.0)
     both = left.single(1.0) + acc.Gaussian(4.0)
     assert acc.guarantee(both).epsilon(1e-6) == pytest.approx(acc.guarantee(acc.Gaussian(1.1)).epsilon(1e-6), rel=1e-9)

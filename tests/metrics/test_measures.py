@@ -194,7 +194,7 @@ def test_the_constant_rate_explains_nothing_and_the_truth_everything() -> None:
     assert counts_report(np.log(counts), counts).explained == pytest.approx(1)
 
 
-def test_several_numbers_count_alike() -> None:
+def test_several_numbers_count_similar() -> None:
     rng = np.random.default_rng(0)
     counts, logs = rng.poisson(3, (40, 2)), rng.normal(1, 0.3, (40, 2))
     each = [counts_report(logs[:, i], counts[:, i]) for i in range(2)]
@@ -345,7 +345,7 @@ def test_the_same_generator_gives_the_same_figures():
     assert first == second
 
 
-def test_a_projection_keeps_two_groups_apart_and_all_their_rows():
+def test_a_projection_keeps_two_groups_separate_and_all_their_rows():
     found = tabular.project(rows(1, 40), rows(2, 30) + 50, np.random.default_rng(0))
     real, made = np.array(found.real), np.array(found.synthetic)
     assert (len(real), len(made)) == (40, 30)

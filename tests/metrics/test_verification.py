@@ -314,7 +314,7 @@ def test_a_fold_has_no_say_in_its_own_threshold() -> None:
     assert (found.accepted, found.refused) == (1.0, pytest.approx(2 / 3))
 
 
-def test_similarities_that_tell_nothing_are_right_half_the_time_whatever_the_shares() -> None:
+def test_similarities_that_report_nothing_are_right_half_the_time_whatever_the_shares() -> None:
     """20,000 pairs, 90 % genuine: the mean of two shares has a std below 0.012."""
     rng = np.random.default_rng(0)
     same = rng.random(20_000) < 0.9
@@ -377,7 +377,7 @@ def test_rows_are_where_the_pictures_lie_user_by_user(written, people) -> None:
     assert inputs[pairs.rows(people)].tolist() == [[1, 4], [4, 3], [0, 5]]  # in the order in which they were given
 
 
-def test_pictures_that_are_missing_are_told(written, people) -> None:
+def test_pictures_that_are_missing_are_reported(written, people) -> None:
     pairs = metrics.lfw_pairs(written(LINES))
     with pytest.raises(InputError, match=r"1 people who are not in the data \(di\)"):
         pairs.rows(people)
@@ -467,7 +467,7 @@ def test_what_has_no_direction_is_refused(queries, rows, said):
         nearest(np.array(queries), [np.array(rows)], count=1)
 
 
-def test_a_row_is_told_by_its_place_in_the_whole_gallery():
+def test_a_row_is_reported_by_its_place_in_the_whole_gallery():
     blocks = [np.ones((3, 2)), np.array([[1.0, 1.0], [np.nan, 1.0]])]
     with pytest.raises(InputError, match="gallery: row 4 is not finite"):
         nearest(np.ones((1, 2)), blocks, count=1)

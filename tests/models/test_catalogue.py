@@ -601,7 +601,7 @@ def test_a_user_that_the_server_does_not_know_is_refused() -> None:
 
 
 @pytest.mark.parametrize(("name", "options"), EVERY)
-def test_a_model_tells_a_value_or_a_logit_of_each_class_and_nothing_of_nothing(name: str, options: dict) -> None:
+def test_a_model_reports_a_value_or_a_logit_of_each_class_and_nothing_of_nothing(name: str, options: dict) -> None:
     each = (options["classes"],) if "classes" in options else ()
     for rows in (0, 2):
         assert _build(name, options)(torch.zeros(rows, 1, dtype=torch.int64)).shape == (rows, *each)
@@ -696,7 +696,7 @@ def test_mapped_over_clients_it_computes_the_same(name: str):
             torch.testing.assert_close(mapped[client], functional_call(model, own, (rows,)), rtol=1e-9, atol=1e-12)
 
 
-def test_what_nobody_says_is_as_in_the_federated_tasks():
+def test_what_no_one_says_is_as_in_the_federated_tasks():
     words, characters = models.lstm(vocabulary_size=10_004), models.lstm(vocabulary_size=100)
     assert (words.lstm.hidden_size, words.lstm.num_layers, words.output.in_features) == (670, 1, 96)
     assert (characters.lstm.hidden_size, characters.lstm.num_layers, characters.output.in_features) == (256, 2, 256)

@@ -195,7 +195,7 @@ def test_contrast_scales_the_features_and_brightness_moves_the_average_only():
     assert torch.allclose(brighter[:, 1:], found[:, 1:], atol=1e-6)
 
 
-def test_no_two_images_are_farther_apart_after_the_transform():
+def test_no_two_images_are_farther_separate_after_the_transform():
     """Each sample stands for 2^J x 2^J pixels; the mirrored margin adds what the image itself has there."""
     transform = models.Scattering(1, 28).double()
     for seed in range(5):

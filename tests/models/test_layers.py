@@ -174,7 +174,7 @@ def test_tied_tables_stay_tied():
     assert fixed["out"].weight is fixed["table"].weight
 
 
-def test_what_is_taken_stays_and_nothing_is_told():
+def test_what_is_taken_stays_and_nothing_is_reported():
     model = nn.Sequential(nn.Linear(3, 3), nn.LayerNorm(3), nn.Embedding(3, 3))
     fixed, changes = models.fix_model(model)
     assert changes == []

@@ -263,7 +263,7 @@ def test_a_small_stem_drops_the_first_layer_and_says_so(resnet18):
     assert "7x7 in the file, 3x3 in a small stem" in report.text()
 
 
-def test_safetensors_and_torch_files_load_alike(resnet18, tmp_path):
+def test_safetensors_and_torch_files_load_similar(resnet18, tmp_path):
     _, state, build = resnet18
     save_file({name: value.clone() for name, value in state.items()}, tmp_path / "a.safetensors")
     torch.save({"epoch": 3, "state_dict": {f"module.{k}": v for k, v in state.items()}}, tmp_path / "a.pth")
@@ -513,7 +513,7 @@ def test_pictures_of_another_size_are_refused():
 
 
 @pytest.mark.shared
-def test_the_published_weights_tell_people_of_lfw_apart(shared):
+def test_the_published_weights_report_people_of_lfw_separate(shared):
     model = mobilefacenet()
     report = load_pretrained(model, FILE)
     assert len(report.names("mapped")) == len(load_file(FILE))
@@ -642,7 +642,7 @@ def test_files_without_tensors_and_noise_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["weights.json", "weights.npz", "weights.pth"])
-def test_a_file_of_another_kind_is_told_so(name, tmp_path):
+def test_a_file_of_another_kind_is_reported_so(name, tmp_path):
     path = tmp_path / name
     np.savez(tmp_path / "weights.npz", weight=np.zeros(3))
     (tmp_path / "weights.json").write_text("{}")
@@ -651,7 +651,7 @@ def test_a_file_of_another_kind_is_told_so(name, tmp_path):
         models.load_pretrained(models.resnet18(), path)
 
 
-def test_a_torch_file_that_is_cut_off_is_told_as_damaged(tmp_path):
+def test_a_torch_file_that_is_cut_off_is_reported_as_damaged(tmp_path):
     torch.save(models.lenet().state_dict(), tmp_path / "whole.pt")
     (tmp_path / "cut.pt").write_bytes((tmp_path / "whole.pt").read_bytes()[:-500])
     with pytest.raises(InputError, match="not readable as weights"):

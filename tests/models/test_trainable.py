@@ -104,7 +104,7 @@ def test_a_spec_that_names_nothing_is_refused_with_some_names(build, spec, messa
     assert all(parameter.requires_grad for parameter in model.parameters())
 
 
-def test_last_blocks_without_a_number_is_told_so():
+def test_last_blocks_without_a_number_is_reported_so():
     with pytest.raises(
         InputError, match="last_blocks takes a number of blocks, such as last_blocks:2, got 'last_blocks:x'"
     ):
@@ -181,7 +181,7 @@ def test_more_blocks_than_there_are_are_refused(count):
         models.trainable_parameters(models.lenet(), f"last_blocks:{count}")
 
 
-def test_a_network_that_does_not_tell_its_stages_is_refused_with_the_remedy():
+def test_a_network_that_does_not_report_its_stages_is_refused_with_the_remedy():
     class Own(nn.Module):
         def forward(self, x):
             return x

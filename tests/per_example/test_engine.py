@@ -302,14 +302,14 @@ class Vision(nn.Module):
 
 
 @pytest.mark.parametrize("expand", [True, False])
-def test_parameters_beside_layers(against_loop, expand: bool) -> None:
+def test_parameters_next_to_layers(against_loop, expand: bool) -> None:
     model = Vision()
     against_loop(model, model, (torch.randn(4, 1, 8, 8), torch.randint(3, (4,))), expand=expand)
     assert isinstance(model.token, nn.Parameter)
     assert list(dict(model.named_parameters()))[:3] == ["token", "positions", "temperature"]
 
 
-def test_parameters_beside_layers_get_copies_and_the_layers_keep_their_rules() -> None:
+def test_parameters_next_to_layers_get_copies_and_the_layers_keep_their_rules() -> None:
     paths = {(layer.name, type(layer.rule).__name__): set(layer.wanted) for layer in layers_of(Vision())}
     assert paths["", "ExpandRule"] == {"token", "positions", "temperature"}
     assert ("layer.self_attn", "AttentionRule") in paths
@@ -416,7 +416,7 @@ def test_a_gradient_whose_square_is_too_small_for_a_float_meets_a_huge_input(pos
     assert float(factor.squared_norms().sqrt()) >= truth(factor) * (1 - 1e-6)
 
 
-def test_nothing_has_norm_nothing_beside_huge_inputs() -> None:
+def test_nothing_has_norm_nothing_next_to_huge_inputs() -> None:
     for positions in (1, 3):
         factor = Outer(torch.zeros(1, positions, 4), torch.full((1, positions, 4), 3e18))
         assert factor.squared_norms().tolist() == [0.0]

@@ -225,7 +225,7 @@ def test_the_rule_of_the_rate_and_the_frozen_layers_are_the_papers(transfer):
 
 @pytest.mark.shared
 @pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is missing")
-def test_nobody_who_draws_for_the_test_draws_for_training(transfer):
+def test_no_one_who_draws_for_the_test_draws_for_training(transfer):
     task = transfer["letters"]()
     assert task.train.label_names == task.test.label_names
     assert (task.train.class_counts() == 4 * task.test.class_counts()).all()

@@ -100,7 +100,7 @@ def test_results_are_the_rows_of_the_kept_cells(recipe, script, name: str):
 
 @pytest.mark.shared
 @pytest.mark.parametrize("name", ["ehr_pbcseq", "ehr_physionet2012"])
-def test_nobody_who_is_held_out_is_learned_from(script, shared, name: str):
+def test_no_one_who_is_held_out_is_learned_from(script, shared, name: str):
     train, holdout = script(name).parts()
     assert not set(train.ids) & set(holdout.ids)
     assert train.schema == holdout.schema

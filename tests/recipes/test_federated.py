@@ -55,7 +55,7 @@ def test_the_table_of_omniglot_has_the_costs_of_its_plans(script, monkeypatch, c
     assert script("", "costs").main() == 0, capsys.readouterr().out
 
 
-def test_nobody_who_chooses_settings_is_trained_on_or_tested(script):
+def test_no_one_who_chooses_settings_is_trained_on_or_tested(script):
     choose = script("fedemb_glyphs", "choose")
     train, validation = choose.data()
     trained, test = sys.modules["run"].data(None)
@@ -124,7 +124,7 @@ def test_cells_of_writers_run_and_the_figure_is_drawn(script, monkeypatch, tmp_p
     assert (tmp_path / "quick" / "recall.svg").read_text().count("<svg") == 1
 
 
-def test_a_candidate_runs_once_and_all_that_ran_are_told(script, monkeypatch, tmp_path, capsys):
+def test_a_candidate_runs_once_and_all_that_ran_are_reported(script, monkeypatch, tmp_path, capsys):
     choosing = script("", "choosing")
     ran = []
 
@@ -357,7 +357,7 @@ def test_a_hundred_thousand_writers_take_megabytes_and_split_as_collected_data(w
     assert test.examples(0)[0].shape[1:] == (28, 28, 1)
 
 
-def test_the_digest_tells_populations_apart_without_drawing_them(some, writers):
+def test_the_digest_reports_populations_separate_without_drawing_them(some, writers):
     found = {data.contents() for data in (some, writers(300, seed=5), writers(301, seed=4))}
     assert len(found) == 3
     assert some.contents() == writers(300, seed=4).contents()
@@ -432,7 +432,7 @@ def test_correlated_noise_is_predicted_to_lose_to_sampling_at_a_small_budget_and
 
 
 @pytest.mark.shared
-def test_nobody_who_is_measured_trains(ftrl_recipe, shared):
+def test_no_one_who_is_measured_trains(ftrl_recipe, shared):
     train, test = ftrl_recipe[1].data(False)
     assert (len(train), len(test)) == (250, 49)
     assert not set(train.user_ids) & set(test.user_ids)

@@ -120,7 +120,7 @@ def quick(name: str, out: Path) -> list[dict]:
 
 @pytest.mark.slow
 @pytest.mark.shared
-def test_ratings_are_told_at_every_epsilon_and_none_costs_more(shared, tmp_path):
+def test_ratings_are_reported_at_every_epsilon_and_none_costs_more(shared, tmp_path):
     rows = quick("labeldp_ratings", tmp_path)
     assert len(rows) == 3 + 6 * 6
     for row in rows[3:]:
@@ -131,7 +131,7 @@ def test_ratings_are_told_at_every_epsilon_and_none_costs_more(shared, tmp_path)
 
 @pytest.mark.slow
 @pytest.mark.shared
-def test_conversions_are_told_by_every_method_for_its_own_unit(shared, tmp_path):
+def test_conversions_are_reported_by_every_method_for_its_own_unit(shared, tmp_path):
     rows = quick("labeldp_ads", tmp_path)
     assert len(rows) == 4 * (2 + 4 * 7)
     for row in rows:

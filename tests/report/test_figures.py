@@ -73,7 +73,7 @@ def test_a_gap_stays_a_gap():
     assert (path(svg).count("M"), path(svg).count("L")) == (2, 2)
 
 
-def test_ticks_are_told_apart_and_read_like_numbers():
+def test_ticks_are_distinguished_and_read_like_numbers():
     def labels(y: list[float], **axis) -> list[str]:
         svg = line_chart("c", "t", Axis("x"), Axis("y", **axis), [Series("a", [0, 1, 2], y)])
         return [str(text.text) for text in whole(svg).iter("text") if "end" in text.get("style", "")]
@@ -246,7 +246,7 @@ def test_a_loss_that_came_back_is_none(make_run):
     assert trouble(read_run(change(change(make_run(), 31, loss=None), 40, loss=0.5))) == ""
 
 
-def test_rounds_that_drew_nobody_have_no_loss_and_no_blame(make_run):
+def test_rounds_that_drew_no_one_have_no_loss_and_no_blame(make_run):
     assert trouble(read_run(change(make_run(), 36, loss=None, units=0))) == ""
 
 
@@ -345,7 +345,7 @@ def test_a_measure_that_is_not_finite_is_a_dash(make_numbers):
     assert "3 of 500 test examples gave no finite output from the trained model; measures that are not" in page
 
 
-def test_a_page_tells_why_a_classifier_s_log_loss_and_auc_are_missing(make_numbers):
+def test_a_page_reports_why_a_classifier_s_log_loss_and_auc_are_missing(make_numbers):
     broken = {"accuracy": 0.5, "not_finite": 1}
     page = render([read_run(make_numbers("broken", untrained=broken, trained=broken))])
     assert "1 of 500 test examples gave no finite output; the log loss is left out." in page
@@ -384,7 +384,7 @@ def test_a_score_that_holds_no_measure_is_damaged(make_numbers):
         read_run(make_numbers("empty", untrained={}, trained=REGRESSION))
 
 
-def test_a_run_whose_people_have_a_part_of_their_own_is_told_by_what_was_measured(make_numbers):
+def test_a_run_whose_people_have_a_part_of_their_own_is_reported_by_what_was_measured(make_numbers):
     group = {"records": "2 to 9", "users": 7, "values": 20}
     score = {"values": 20, "rmse": 1.5, "within_half": 0.125, "mae": 1.25}
     trained = {**score, "rmse": 0.75, "by_records": [{**group, "rmse": 0.75}]}

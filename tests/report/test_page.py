@@ -318,7 +318,7 @@ def test_every_line_of_a_comparison_has_its_runs_name(make_run):
     assert re.findall(r"</svg> ([^<]+)</li>", figure) == ["private"]  # ε of the other is infinite
 
 
-def test_runs_of_one_name_are_told_apart(make_run):
+def test_runs_of_one_name_are_distinguished(make_run):
     text = read(write_report([make_run("a/run"), make_run("b/run")])).text
     assert "a/run" in text
     assert "b/run" in text

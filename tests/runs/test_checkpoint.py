@@ -60,7 +60,7 @@ def test_a_tensor_without_elements_comes_back(tmp_path):
     assert {name: tuple(value.shape) for name, value in found.items()} == {"none": (0,), "no columns": (3, 0)}
 
 
-def test_a_release_is_kept_beside_the_state(tmp_path):
+def test_a_release_is_kept_next_to_the_state(tmp_path):
     checkpoint.save_release(tmp_path, "histogram", {"n": torch.tensor([1.5, 2.5])})
     assert checkpoint.load_release(tmp_path, "histogram")["n"].tolist() == [1.5, 2.5]
     with pytest.raises(InputError, match="does not exist"):
@@ -276,7 +276,7 @@ def test_a_checkpoint_counts_on_no_line_of_the_metrics_that_is_not_on_the_disk(t
     assert checked == [2, 4]
 
 
-def test_rows_of_the_metrics_that_are_missing_are_told_when_the_run_goes_on(stopped):
+def test_rows_of_the_metrics_that_are_missing_are_reported_when_the_run_goes_on(stopped):
     metrics = stopped / "metrics.jsonl"
     metrics.write_bytes(metrics.read_bytes()[:-5])
     with pytest.warns(UserWarning, match="1 of the 2 rows of .* are missing"):

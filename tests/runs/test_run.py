@@ -181,7 +181,7 @@ def test_killed_in_the_middle_of_a_release_it_draws_the_same_and_records_it_once
     assert Ledger.read(tmp_path / "run" / "ledger.jsonl").releases == 1
 
 
-def test_a_finished_run_tells_the_same_again(tmp_path):
+def test_a_finished_run_reports_the_same_again(tmp_path):
     calls: list[str] = []
     first = both(tmp_path / "run", calls)
     before = files(tmp_path / "run")
@@ -258,7 +258,7 @@ def test_a_run_that_released_without_noise_claims_nothing(tmp_path):
     assert statement.assumptions == ("No noise was added: there is no differential privacy guarantee.",)
 
 
-def test_other_conventions_stand_beside_the_statement_with_their_own_numbers():
+def test_other_conventions_stand_next_to_the_statement_with_their_own_numbers():
     import dataclasses
 
     facts = dataclasses.replace(
@@ -292,7 +292,7 @@ def test_nothing_is_released_after_the_statement_that_would_have_to_cover_it(tmp
     assert statement.epsilon >= acc.guarantee(ledger).epsilon(FACTS.delta) * (1 - 1e-9)
 
 
-def test_phases_that_name_their_streams_alike_meet_different_noise():
+def test_phases_that_name_their_streams_similar_meet_different_noise():
     def sums(source) -> dict[str, torch.Tensor]:
         return {"n": Gaussian(noise_multiplier=1.0).release(torch.zeros(4), scale=1.0, round=0, source=source)}
 
@@ -426,7 +426,7 @@ TAMPERINGS = [
 
 
 @pytest.mark.parametrize(("tamper", "words"), TAMPERINGS, ids=lambda x: getattr(x, "__name__", ""))
-def test_whatever_is_exchanged_is_found_by_whoever_reads_the_folder(finished, told, tmp_path, tamper, words):
+def test_whatever_is_exchanged_is_found_by_anyone_who_reads_the_folder(finished, told, tmp_path, tamper, words):
     assert told("ledger", "verify", finished)[0] == 0
     tamper(finished)
     for command in (("ledger", "verify", finished), ("report", finished), ("compare", finished, finished)):
@@ -547,7 +547,7 @@ def test_a_ledger_that_somebody_touches_stops_the_run_before_the_next_release(tm
         assert Ledger.read(out / "ledger.jsonl").releases == 4
 
 
-def test_a_folder_that_is_deleted_is_told_as_that(tmp_path):
+def test_a_folder_that_is_deleted_is_reported_as_that(tmp_path):
     for index in range(4):
         out = tmp_path / f"run{index}"
         with pytest.raises(InputError, match="was deleted while the run went on") as caught:
@@ -617,7 +617,7 @@ def test_a_copy_that_says_something_else_of_the_same_phase_draws_other_noise(tmp
 
 
 @pytest.mark.parametrize("seed", [1, None])
-def test_a_copy_that_goes_on_alike_draws_the_same_noise(tmp_path, seed):
+def test_a_copy_that_goes_on_similar_draws_the_same_noise(tmp_path, seed):
     """Else the mean of many copies would have none."""
     one, two = stopped(tmp_path, seed=seed)
     first, then = (go_on(folder, list(COUNTS), seed=seed) for folder in (one, two))

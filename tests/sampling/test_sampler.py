@@ -62,7 +62,7 @@ def test_a_unit_at_the_end_does_not_change_who_else_takes_part():
     assert np.array_equal(fewer, more[more < 99_999])
 
 
-def test_nobody_and_everybody():
+def test_no_one_and_everybody():
     assert len(Poisson(size=1, population=1).draw(0, 0, SOURCE)) == 0
     everybody = Poisson(size=70000, population=70_000)
     assert np.array_equal(everybody.draw(70_000, 0, SOURCE), np.arange(70_000))
@@ -190,7 +190,7 @@ def test_single_units_are_their_own_slots_also_in_parts(part):
 @pytest.mark.parametrize(
     "empty", [Cohort.of_single_units(np.empty(0, np.int64)), cohort_of([])], ids=["single", "several"]
 )
-def test_nobody_is_an_ordinary_cohort(empty):
+def test_no_one_is_an_ordinary_cohort(empty):
     assert len(empty) == 0
     assert told(empty.take(slice(1, None, 2))) == []
 
@@ -221,7 +221,7 @@ def test_users_are_spread_uniformly_and_independently():
     assert stats.chisquare(counts.ravel()).pvalue > 1e-6
 
 
-def test_empty_groups_are_left_out_and_nobody_is_lost():
+def test_empty_groups_are_left_out_and_no_one_is_lost():
     cohort = VirtualClients(clients=50).group(np.arange(10), 0, CLIENTS_SOURCE)
     assert (np.diff(cohort.offsets) > 0).all()
     assert (np.diff(cohort.slots) > 0).all()
@@ -400,7 +400,7 @@ def test_cohorts_are_full_where_everybody_checks_in():
     assert all(len(cohort) == 5 for cohort in drawn(sampling, RUN_SOURCE))
 
 
-def test_a_round_goes_on_with_those_who_are_there_or_with_nobody():
+def test_a_round_goes_on_with_those_who_are_there_or_with_no_one():
     sampling = replace(PLAN, availability=0.05)
     sizes = {len(cohort) for seed in range(20) for cohort in drawn(sampling, RandomSource.from_seed(seed))}
     assert 0 in sizes
@@ -443,7 +443,7 @@ def test_all_subsets_of_the_eligible_are_equally_likely(population, availability
         assert stats.chisquare(pairs).pvalue > 1e-6
 
 
-def test_nobody_is_chosen_twice_where_candidates_are_drawn_again():
+def test_no_one_is_chosen_twice_where_candidates_are_drawn_again():
     log = ParticipationLog(2000, acc.Participation(rounds=9, max_participations=1))
     for index in range(400):  # a second block of about 20, of whom 16 in 2000 were found before
         found = choose(log, 0, 20, 2000, 0.4, RUN_SOURCE.stream("again", index))
@@ -626,7 +626,7 @@ def test_what_was_not_planned_is_refused():
         PLAN.participation(15)
 
 
-def test_the_statement_is_the_same_whoever_is_missing():
+def test_the_statement_is_the_same_anyone_who_is_missing():
     sampling = MinSeparation(
         size=100, population=539, min_separation=313, max_participations=6, rounds=2000, availability=0.2, drop_out=0.1
     )
@@ -773,7 +773,7 @@ def test_a_unit_gets_in_exactly_where_the_limits_allow_it(rounds, cap, apart, wa
                 log.admit(np.array([1]), index)
 
 
-def test_a_unit_under_the_separation_is_refused_and_told_when_to_come_back():
+def test_a_unit_under_the_separation_is_refused_and_reported_when_to_come_back():
     log = log_of(apart=2)
     log.admit(np.array([0, 3]), 1)
     with pytest.raises(
@@ -791,7 +791,7 @@ def test_a_unit_over_the_cap_is_refused():
         log.admit(np.array([2]), 9)
 
 
-def test_nobody_is_written_down_where_one_is_refused():
+def test_no_one_is_written_down_where_one_is_refused():
     log = log_of(apart=2)
     log.admit(np.array([0]), 0)
     with pytest.raises(InputError):

@@ -78,7 +78,7 @@ def test_no_privacy_is_said_in_so_many_words() -> None:
     assert "Epsilon:" not in nothing
 
 
-def test_a_seeded_run_s_text_says_first_that_nobody_is_protected() -> None:
+def test_a_seeded_run_s_text_says_first_that_no_one_is_protected() -> None:
     promise = replace(STATEMENT, noise_source="seeded: simulation only").text().split("\n\n")[0]
     assert promise.splitlines()[1].startswith("  Verdict: No protection. No one is protected: the run was seeded")
     assert "The next sentence would hold with randomness from the operating system." in promise
@@ -125,7 +125,7 @@ def test_json_from_elsewhere_is_refused() -> None:
         Statement.from_json({"unit": "user"})
 
 
-def test_every_question_has_an_answer_and_none_is_made_up() -> None:
+def test_every_question_has_an_answer_and_none_is_placeholder() -> None:
     assert set(STATEMENT.disclosure.values()) == {NOT_STATED}
     answered = STATEMENT.answer(public_data="None.").answer(preprocessing="Fixed before the data was seen.")
     assert answered.disclosure["public_data"] == "None."
@@ -199,7 +199,7 @@ def test_only_plain_numbers_are_costs(value: object) -> None:
 
 
 @pytest.mark.parametrize("value", [2, 2.0, np.float64(2), np.float32(2), np.int64(2)])
-def test_plain_numbers_of_every_kind_are_written_alike(value) -> None:
+def test_plain_numbers_of_every_kind_are_written_similar(value) -> None:
     written = json.dumps(replace(STATEMENT, epsilon=value).to_json())
     assert written == json.dumps(STATEMENT.to_json())
 
@@ -342,7 +342,7 @@ def test_the_words_follow_from_the_number_alone():
     assert [word for _, word in SCALE] == ["strong", "moderate", "weak", "hardly any"]
 
 
-def test_what_protects_nobody_is_no_protection():
+def test_what_protects_no_one_is_no_protection():
     seeded = replace(STATED, noise_source="seeded: simulation only", tpr_at_1_percent_fpr=0.011)
     none = replace(STATED, epsilon=math.inf)
     false = spent(2.0).verdict(Gaussian(2.0) * 100)

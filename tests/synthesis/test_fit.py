@@ -171,7 +171,7 @@ def test_draws_from_a_run_with_a_guarantee_cost_nothing_more_and_no_figure_gets_
     assert_bound(run, before)
 
 
-def test_a_run_without_a_guarantee_tells_the_attacks_beside_their_ideals(tmp_path, made):
+def test_a_run_without_a_guarantee_reports_the_attacks_next_to_their_ideals(tmp_path, made):
     run = ended(tmp_path / "run", private=False)
     before = Statement.load(run / "statement.json")
     draw(run, made)
@@ -184,7 +184,7 @@ def test_a_run_without_a_guarantee_tells_the_attacks_beside_their_ideals(tmp_pat
     assert_bound(run, before)
 
 
-def test_what_is_told_anew_takes_the_place_of_what_was_told(tmp_path, made):
+def test_what_is_reported_anew_takes_the_place_of_what_was_reported(tmp_path, made):
     run = ended(tmp_path / "run", private=False)
     draw(run, made)
     note_evaluation(run, FOUND, folder=made)
@@ -199,7 +199,7 @@ def test_what_is_told_anew_takes_the_place_of_what_was_told(tmp_path, made):
     assert answers(run)["released"].count("Synthetic records:") == 1
 
 
-def test_other_records_are_told_from_those_that_were_drawn(tmp_path, made):
+def test_other_records_are_reported_from_those_that_were_drawn(tmp_path, made):
     run = ended(tmp_path / "run", private=False)
     assert note_evaluation(run, FOUND, folder=made) is False
     draw(run, made)
@@ -385,7 +385,7 @@ def test_the_page_of_a_run_draws_no_line_through_rounds_of_two_phases(run):
     assert metrics.rounds == []
 
 
-def test_a_trial_tells_the_cost_and_learns_nothing(ranged, private):
+def test_a_trial_reports_the_cost_and_learns_nothing(ranged, private):
     data = ranged(COUNT)
     told = private().try_out(data)
     assert 7.9 < told.epsilon <= 8.0

@@ -263,7 +263,7 @@ def test_what_depends_on_what_was_seen_before_is_refused_or_not_kept():
         split(network(Listing(), nn.Conv2d(1, 4, 3)), "last", INPUTS)
 
 
-def test_a_hook_that_no_stage_tells_of_is_refused():
+def test_a_hook_that_no_stage_reports_of_is_refused():
     model = network(nn.Conv2d(1, 4, 3), nn.ReLU())
     model.register_forward_hook(lambda module, inputs, output: output + 1)
     with pytest.raises(InputError, match="do not give its output"):
@@ -285,7 +285,7 @@ def test_what_changes_later_is_seen_when_records_go_through():
         halves.refuse_touched()
 
 
-def test_the_digest_tells_weights_layers_and_inputs_apart():
+def test_the_digest_reports_weights_layers_and_inputs_separate():
     def digest(model: nn.Module, shape: tuple[int, ...] = (8, 8, 1), trainable: str = "last") -> str:
         return split(model, trainable, INPUTS).digest(shape)
 

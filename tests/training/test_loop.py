@@ -405,7 +405,7 @@ def test_a_round_after_the_last_count_gives_all_of_its_budget_to_the_sum():
     assert "count_noise_std" not in rounds.record(2, 1.0)
 
 
-def test_what_the_ledger_keeps_beside_the_event_follows_from_the_parts():
+def test_what_the_ledger_keeps_next_to_the_event_follows_from_the_parts():
     rounds = private_sum(sampler=GROUPED[0], bound=BOUNDS["per layer"])
     assert rounds.record(3, 0.3) == {
         "round": 4,
@@ -551,7 +551,7 @@ def noisy_rounds(mechanism, rounds: int) -> PrivateSum:
 
 
 @pytest.mark.parametrize("rounds", [5, 300, 2000])
-def test_what_is_told_rises_to_what_was_planned_and_covers_each_round(rounds):
+def test_what_is_reported_rises_to_what_was_planned_and_covers_each_round(rounds):
     parts = noisy_rounds(Gaussian(noise_multiplier=1.0), rounds)
     cost = CostSoFar(parts, DELTA)
     told = [cost.after(n) for n in range(1, rounds + 1)]
@@ -582,7 +582,7 @@ def test_a_stream_costs_what_all_of_it_costs_from_its_first_round_on(drifting):
     assert cost.after(1) <= cost.after(6) == cost.planned
 
 
-def test_without_noise_there_is_nothing_to_tell():
+def test_without_noise_there_is_nothing_to_report():
     cost = CostSoFar(noisy_rounds(Gaussian(noise_multiplier=0.0), 6), DELTA)
     assert cost.planned is None
     assert cost.after(3) is None
@@ -606,7 +606,7 @@ def test_the_bar_shows_both(capsys):
 ROW = {"round": 3, "epsilon": 1.23456, "not_private": {"loss": 0.5}}
 
 
-def test_a_long_run_tells_round_epsilon_rate_and_time_left_also_within_a_round(capsys: pytest.CaptureFixture[str]):
+def test_a_long_run_reports_round_epsilon_rate_and_time_left_also_within_a_round(capsys: pytest.CaptureFixture[str]):
     with Display(10, 1, visible=True, every=0.05, planned=3.0) as display:
         display.show(ROW)
         time.sleep(0.4)
@@ -623,7 +623,7 @@ def test_before_the_first_round_nothing_is_said_of_the_time(capsys: pytest.Captu
 
 
 @pytest.mark.parametrize(("visible", "every"), [(True, 30.0), (False, 0.01)])
-def test_a_short_run_and_one_that_nobody_watches_print_no_line(
+def test_a_short_run_and_one_that_no_one_watches_print_no_line(
     capsys: pytest.CaptureFixture[str], visible: bool, every: float
 ):
     with Display(10, 0, visible=visible, every=every) as display:
@@ -662,7 +662,7 @@ def test_who_is_chosen_does_not_depend_on_what_they_hold():
     assert list(one.user_ids) == list(other.user_ids)
 
 
-def test_nobody_is_measured_for_a_task_that_does_not_ask_or_without_a_test():
+def test_no_one_is_measured_for_a_task_that_does_not_ask_or_without_a_test():
     assert who_took_part(object(), people(5), people(5)) is None
     assert who_took_part(Asks(), people(5), None) is None
 
@@ -693,7 +693,7 @@ def fit(learning_rate: float, rounds: int = 6):
     return result, [str(each.message) for each in caught if "costs privacy and teaches nothing" in str(each.message)]
 
 
-def test_a_run_that_diverges_is_told_once_while_it_runs_and_in_its_result():
+def test_a_run_that_diverges_is_reported_once_while_it_runs_and_in_its_result():
     result, told = fit(1e30)
     assert len(told) == 1
     assert told[0].startswith("round 3: ")
@@ -701,7 +701,7 @@ def test_a_run_that_diverges_is_told_once_while_it_runs_and_in_its_result():
     assert result.trouble.startswith("The model learned nothing: ")
 
 
-def test_a_run_that_does_not_is_told_nothing():
+def test_a_run_that_does_not_is_reported_nothing():
     result, told = fit(0.01)
     assert told == []
     assert result.trouble == ""
@@ -711,7 +711,7 @@ def row(number: int, *, loss: float | None = 1.0, units: int = 4, broken: int = 
     return {"round": number, "not_private": {"loss": loss, "units": units, "non_finite": broken}}
 
 
-def test_each_run_of_broken_rounds_is_told_once():
+def test_each_run_of_broken_rounds_is_reported_once():
     watch = Watch()
     broken = [3, 4, 5, 6, 7, 12, 13, 14, 15]
     told = [number for number in range(1, 17) if watch.add(row(number, loss=None if number in broken else 1.0))]
@@ -724,14 +724,14 @@ def test_two_broken_rounds_and_rounds_without_anybody_are_no_divergence():
     assert not any(Watch().add(row(n, loss=None if n in (4, 5) else 1.0)) for n in range(1, 9))
 
 
-def test_contributions_that_count_as_zero_are_told_once():
+def test_contributions_that_count_as_zero_are_reported_once():
     watch, broken = Watch(), {3: 1, 4: 1, 9: 1}
     told = {n: line for n in range(1, 12) if (line := watch.add(row(n, units=8, broken=broken.get(n, 0))))}
     assert list(told) == [3]
     assert told[3].startswith("round 3: 1 of 8 contributions were not finite and counted as zero; ")
 
 
-def test_a_divergence_is_told_in_one_line_with_its_zeros():
+def test_a_divergence_is_reported_in_one_line_with_its_zeros():
     watch = Watch()
     told = [line for n in range(1, 5) if (line := watch.add(row(n, loss=None, broken=4 if n > 2 else 0)))]
     assert len(told) == 1
@@ -740,7 +740,7 @@ def test_a_divergence_is_told_in_one_line_with_its_zeros():
 
 @pytest.mark.parametrize("wrong", [np.nan, np.inf])
 @pytest.mark.parametrize("where", ["input", "loss"])
-def test_a_run_of_dpsgd_tells_of_one_wild_record_while_it_runs(where, wrong):
+def test_a_run_of_dpsgd_reports_of_one_wild_record_while_it_runs(where, wrong):
     inputs = np.random.default_rng(0).normal(size=(24, FEATURES)).astype(np.float32)
     inputs[7, 0] = wrong if where == "input" else 1e3
 

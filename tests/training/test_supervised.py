@@ -46,7 +46,7 @@ def weights(model: nn.Module) -> bytes:
 
 @pytest.mark.parametrize("optimizer", ["sgd", "adam"])
 @pytest.mark.parametrize("schedule", ["constant", "cosine"])
-def test_it_learns_what_can_be_told_apart(optimizer, schedule):
+def test_it_learns_what_can_be_distinguished(optimizer, schedule):
     settings = Supervised(epochs=20, batch_size=16, learning_rate=0.03, optimizer=optimizer, schedule=schedule)
     inputs, classes = blobs()
     model = settings.fit(network(), inputs, classes, source=source())
@@ -287,7 +287,7 @@ def test_an_input_in_two_parts_trains_the_same_model(settings):
     assert np.array_equal(outputs(divided, parts), outputs(whole, inputs))
 
 
-def test_whoever_watches_is_told_every_step_and_can_end_the_training():
+def test_anyone_who_watches_is_reported_every_step_and_can_end_the_training():
     inputs, classes = blobs()
     seen = []
     SETTINGS.fit(network(), inputs, classes, source=source(), watch=lambda *step: seen.append(step))

@@ -400,7 +400,7 @@ def test_ctrl_c_ends_one_and_the_others_say_so(tmp_path):
         assert talliers.processes[0].returncode == 130
 
 
-def test_strangers_are_not_answered_and_disturb_nobody(tmp_path):
+def test_strangers_are_not_answered_and_disturb_no_one(tmp_path):
     asked = question()
     with group(tmp_path, common=("--once",)) as talliers:
         talliers.start()

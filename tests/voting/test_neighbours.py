@@ -81,7 +81,7 @@ def test_one_record_moves_a_ballot_of_attributes_by_no_more_than_is_accounted(at
         assert 0 < moved <= allowed + 1e-12
 
 
-def test_a_ballot_counts_every_neighbour_alike():
+def test_a_ballot_counts_every_neighbour_similar():
     """From 37 neighbours on, votes in single precision were rounded to one neighbour fewer here and there."""
     for k in (37, 100, 1000):
         records = np.arange(2 * k, dtype=np.float32)[:, None]

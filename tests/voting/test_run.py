@@ -96,7 +96,7 @@ def test_no_more_answers_are_given_than_are_paid_for():
     assert result.answers.answered[:7].all()
 
 
-def test_a_run_that_goes_on_asks_nobody_again(tmp_path):
+def test_a_run_that_goes_on_asks_no_one_again(tmp_path):
     tally = Counting()
     first = PLAN.fit(agents(), pool(), model(), student=model(1), tally=tally, out=tmp_path / "run")
     again = PLAN.fit(agents(), pool(), model(), student=model(1), tally=tally, out=tmp_path / "run", resume=True)
@@ -108,7 +108,7 @@ def test_a_run_that_goes_on_asks_nobody_again(tmp_path):
 
 
 @pytest.mark.parametrize("seed", [3, None])
-def test_a_run_that_died_behind_its_answers_draws_them_again_alike(seed, tmp_path):
+def test_a_run_that_died_behind_its_answers_draws_them_again_similar(seed, tmp_path):
     """The process ends after the tally opened and before anything was kept: same ballots, same noise, one entry."""
     plan, seen = replace(PLAN, seed=seed), []
 
@@ -209,7 +209,7 @@ def test_what_a_vote_cost_on_its_own_votes_is_below_its_statement_and_no_number(
         float(cost)
 
 
-def test_a_published_cost_stands_beside_the_statement_and_survives_a_resume(tmp_path):
+def test_a_published_cost_stands_next_to_the_statement_and_survives_a_resume(tmp_path):
     plan = replace(PLAN, noise_std=1.0, publish_cost=50.0, publish_order=5.0)
     result = plan.fit(agents(20), pool(), model(), out=tmp_path / "run")
     again = plan.fit(agents(20), pool(), model(), out=tmp_path / "run", resume=True)
@@ -236,7 +236,7 @@ def test_a_vote_goes_on_with_its_noise_where_a_calibration_ends_in_other_digits_
         replace(plan, noise_std=1.501).fit(agents(20), pool(), model(), out=tmp_path / "run", resume=True)
 
 
-def test_one_record_of_an_agent_has_the_tight_cost_with_the_printed_one_beside_it():
+def test_one_record_of_an_agent_has_the_tight_cost_with_the_printed_one_next_to_it():
     result = KNN.fit(agents(), pool(), "pixels")
     printed = next(row for row in result.statement.alternatives if "printed" in row["name"])
     assert result.statement.epsilon < printed["epsilon"]
@@ -330,7 +330,7 @@ def test_impossible_plans_are_refused(fields):
         replace(PLAN, **fields)
 
 
-def test_agents_that_know_one_class_are_told_of():
+def test_agents_that_know_one_class_are_reported_of():
     inputs, labels = blobs(40, 0)
     order = np.argsort(labels, kind="stable")
     alone = from_arrays(inputs[order], labels=labels[order], users=[f"agent {row // 8}" for row in range(40)])

@@ -130,7 +130,7 @@ def wide_network(outputs: int = 2) -> nn.Module:
 
 
 @pytest.mark.slow
-def test_eight_labels_and_many_rows_tell_two_moons_apart_better_than_eight_labels():
+def test_eight_labels_and_many_rows_report_two_moons_separate_better_than_eight_labels():
     plain, smooth = [], []
     for seed in range(4):
         rows, classes = make_moons(400, noise=0.08, random_state=seed)

@@ -159,7 +159,7 @@ def test_a_model_with_other_outputs_is_refused_by_the_agents_name():
         voter(people(), nn.Linear(4, 5)).votes(0)
 
 
-def test_the_fingerprint_tells_settings_weights_and_kinds_of_votes_apart():
+def test_the_fingerprint_reports_settings_weights_and_kinds_of_votes_separate():
     agents, other = people(), network()
     with torch.no_grad():
         other[4].bias[0] += 1e-6

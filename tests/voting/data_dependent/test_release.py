@@ -112,7 +112,7 @@ def test_what_is_released_adds_the_cost_of_the_release():
     assert released.epsilon(1e-6) <= released.epsilon_for_any_votes(1e-6)
 
 
-def test_a_statement_may_carry_the_release_beside_its_epsilon():
+def test_a_statement_may_carry_the_release_next_to_its_epsilon():
     released = release_cost(VOTES, SENSITIVITY, noise=RandomSource.from_seed(1).stream("noise"), **SETTINGS)
     statement = Statement(
         unit="agent", adjacency="replace", epsilon=released.epsilon_for_any_votes(1e-6), delta=1e-6, sampling="none",
