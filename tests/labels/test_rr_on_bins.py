@@ -202,7 +202,7 @@ def test_a_training_that_diverges_is_refused_before_labels_are_drawn(rate, tmp_p
 
 def test_a_model_that_diverges_later_is_reported_of_with_what_to_change(monkeypatch):
     monkeypatch.setattr(RROnBins, "_refuse_divergence", lambda *_: None)
-    with pytest.warns(UserWarning, match=r"it diverged.* lower learning_rate \(5\)"):
+    with pytest.warns(UserWarning, match=r"the model diverged.* lower learning_rate \(5\)"):
         replace(PLAN, learning_rate=5.0, epochs=2).fit(model(), line())
 
 

@@ -320,7 +320,7 @@ def test_mismatched_requests_are_one_clear_line(resnet18):
         models.load_pretrained(build(), state, batch_norm="fold")
     with pytest.raises(InputError, match='build the model with normalisation="group"'):
         models.load_pretrained(build(normalisation="none"), state, batch_norm="replace")
-    with pytest.raises(InputError, match="not to LeNet"):
+    with pytest.raises(InputError, match="got LeNet"):
         models.load_pretrained(models.lenet(), state)
     with pytest.raises(InputError, match="batch_norm must be one of"):
         models.load_pretrained(build(), state, batch_norm="keep")
@@ -502,7 +502,7 @@ def test_damaged_files_and_those_of_other_networks_leave_the_model_as_it_was(cha
 
 @pytest.mark.parametrize("size", [(112, 92), (56, 56)])
 def test_weights_for_pictures_of_another_size_name_it_and_the_remedy(size):
-    message = rf"spans 7x7 places.*for pictures of {size[0]}x{size[1]} pixels.*112x112.*--size 112"
+    message = rf"spans 7x7 places.*for {size[0]}x{size[1]} pixels.*112x112.*--size 112"
     with pytest.raises(InputError, match=message):
         load_pretrained(mobilefacenet(image_size=size), mobilefacenet_state(mobilefacenet()))
 
