@@ -266,3 +266,14 @@ def test_the_statement_says_what_is_not_hidden():
     told = " ".join(statement.assumptions)
     assert "model after every round" not in told
     assert "floating-point" not in told
+
+
+@pytest.mark.parametrize(("epsilon", "cause"), [(0.5, "noise in the labels, of which 62%"), (8.0, "the learning rate")])
+def test_a_model_no_better_than_a_constant_comes_with_the_likeliest_cause(epsilon, cause):
+    rng = np.random.default_rng(0)
+    inputs = rng.normal(size=(300, 4)).astype(np.float32)
+    data = examples_from_arrays(inputs, rng.integers(0, 2, 300))  # nothing to learn
+    torch.manual_seed(0)
+    plan = LPMST(epsilon=epsilon, stages=(1.0,), epochs=1, seed=0)
+    found = plan.fit(nn.Linear(4, 2), data.subset(range(200)), test=data.subset(range(200, 300))).evaluation
+    assert cause in found["trained"]["likely_cause"]

@@ -37,6 +37,7 @@ References:
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -50,7 +51,7 @@ from sfumato._lazy import torch
 from sfumato._random import RandomSource
 from sfumato._types import Algorithm, OptimizerName
 from sfumato.accounting import compose
-from sfumato.labels.plan import LabelPlan
+from sfumato.labels.plan import LabelPlan, with_likely_cause
 
 if TYPE_CHECKING:
     from torch import nn
@@ -246,7 +247,9 @@ class Learning:
             trained = self._stage(trained, first, reports, stage)
             state = {name: value.cpu() for name, value in trained.state_dict().items()}
             if stage + 1 == total and self.test is not None:
-                self._keep("trained", self.rows[f"stage {total}"])
+                rows = {**self.rows, "trained": self.rows[f"stage {total}"]}
+                kept = 1 / (1 + (self.classes - 1) * math.exp(-self.settings.label_epsilon))
+                self._keep("trained", with_likely_cause(rows, kept, f"{self.classes} classes"))
             self.run.save(state, {"stages": stage + 1}, complete=stage + 1 == total)
         self.progress("stages", total, total)
         return trained, reports

@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 _PUBLIC = ("model", "model_options", "normalisation", "classes", "outputs", "input_shapes", "version")
 
 
+_MOSTLY = 0.9  # a share of labels reported as they are above which noise is hardly the cause
+
+
 @dataclass(frozen=True, eq=False)
 class LabelsResult:
     """What a run leaves.
@@ -74,6 +77,28 @@ def refuse_other_data(data: ExampleDataset) -> None:
     for rows in inputs:
         if rows.dtype.kind == "f":
             refuse_not_finite(rows, "inputs")
+
+
+def with_likely_cause(rows: dict[str, Any], kept: float, of: str) -> dict[str, Any]:
+    """The row of the trained model; where it is no better than a baseline, with the likeliest cause and what to change.
+
+    Args:
+        rows: of the models "untrained" and "trained".
+        kept: probability that a report is the label, without a prior.
+        of: what labels are reported among, as "10 classes".
+    """
+    from sfumato.training.monitoring import trouble
+
+    row = rows["trained"]
+    if not trouble(None, rows):
+        return row
+    cause = (
+        f"Likeliest cause: noise in the labels, of which {kept:.0%} are reported as they are among {of}. Raise ε, take "
+        "fewer of them, or give a prior."
+        if kept < _MOSTLY
+        else "Likeliest cause: the learning rate or too few epochs. Try others on public labels."
+    )
+    return {**row, "likely_cause": cause}
 
 
 def refuse_other_test(test: ExampleDataset, data: ExampleDataset) -> None:

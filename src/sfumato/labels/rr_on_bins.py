@@ -43,6 +43,7 @@ References:
 from __future__ import annotations
 
 import dataclasses
+import math
 import warnings
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -53,7 +54,7 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato._types import Algorithm, OptimizerName
-from sfumato.labels.plan import LabelPlan
+from sfumato.labels.plan import LabelPlan, with_likely_cause
 
 if TYPE_CHECKING:
     from torch import nn
@@ -337,6 +338,8 @@ class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
             return {}
         rates = self.loss == "poisson"
         rows = {name: measure(model, test, log_rates=rates, device=device) for name, model in models.items()}
+        kept = 1 / (1 + (self.values - 1) * math.exp(-self.labels.label_epsilon))
+        rows["trained"] = with_likely_cause(rows, kept, f"{self.values} values")
         if run.folder is not None:
             for name, row in rows.items():
                 run.folder.add_evaluation(name, row, {"data": "test", "examples": len(test)})
