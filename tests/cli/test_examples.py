@@ -390,6 +390,13 @@ def patients(*folders: str):
         made.schema.save(folder / "schema.yaml")
 
 
+def embeddings(path: Path, seed: int) -> None:
+    """A table of embeddings of 300 people."""
+    rows = np.random.default_rng(seed).normal(size=(300, 16)).astype(np.float32)
+    lists = pa.FixedSizeListArray.from_arrays(pa.array(rows.ravel()), 16)
+    pq.write_table(pa.table({"user": [f"{seed}-{each}" for each in range(300)], "embedding": lists}), path)
+
+
 def ledgers():
     Path("runs/a").mkdir(parents=True)
     with Ledger.open("runs/a/ledger.jsonl", budget=Budget(epsilon=2, delta=1e-6)) as ledger:
@@ -410,6 +417,7 @@ NEEDS: dict[str, tuple[str | Callable[[], object], ...]] = {
     "ehr evaluate": (lambda: patients("train", "held-out", "made"),),
     "embed": (_GLYPHS, _FEDEMB),
     "search": (_GLYPHS, _FEDEMB, "embed runs/a glyphs.store --out embeddings.parquet"),
+    "dplc": (lambda: [embeddings(Path(f"{whose}.parquet"), seed) for seed, whose in enumerate(("private", "public"))],),
     "report": (_GLYPHS, _FEDEMB),
     "close": (_GLYPHS, _FEDEMB),
     "compare": (f"{_SMALL} > small-batches.json", f"{_LARGE} > large-batches.json"),

@@ -340,7 +340,11 @@ class Statement:
     def digest(self) -> str:
         """SHA-256 of all that was promised; answers to questions, which can be added later, are no part of it."""
         promised = {name: value for name, value in self.to_json().items() if name != "disclosure"}
-        return hashlib.sha256(json.dumps(promised, sort_keys=True, allow_nan=False).encode()).hexdigest()
+        try:
+            text = json.dumps(promised, sort_keys=True, allow_nan=False)
+        except ValueError:
+            raise InputError("the statement holds a number that is not finite; take a whole copy") from None
+        return hashlib.sha256(text.encode()).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
         """A dictionary that JSON can write, as docs/reference/statement.schema.json has it; inf is the string "inf"."""
