@@ -142,7 +142,7 @@ def test_the_table_in_the_readme_is_that_of_the_results(benchmark):
 def test_rows_have_both_sides_their_ratio_and_the_ideal(benchmark):
     def side(value: float) -> dict:
         return {
-            "told": {"fit_seconds": 10 * value, "sample_seconds": value, "peak_bytes": 1e8, "patients": 7},
+            "reported": {"fit_seconds": 10 * value, "sample_seconds": value, "peak_bytes": 1e8, "patients": 7},
             "fidelity": {"detector's AUC": {"found": value, "ideal": 0.5}},
             "utility": {"GRU": {"found": None, "ideal": 0.9}},
             "attacks": {"membership": {"found": value, "ideal": 0.5, "excess": {"value": 0, "low": -1, "high": value}}},
