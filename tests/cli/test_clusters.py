@@ -77,7 +77,30 @@ def test_it_is_refused_in_one_line(sfumato, words, name, tmp_path, monkeypatch) 
     assert not (tmp_path / "run").exists()
 
 
-def test_the_same_people_in_both_tables_are_refused(sfumato, words, tmp_path) -> None:
-    done = sfumato(*words[:3], words[1], *words[4:], "--groups", "0", "--out", str(tmp_path / "run"))
+@pytest.mark.parametrize("more", [["--groups", "0"], [], ["--dimensions", "8"], ["--dry-run"]])
+def test_the_same_people_in_both_tables_are_refused(sfumato, words, more, tmp_path) -> None:
+    done = sfumato(*words[:3], words[1], *words[4:], *more, "--out", str(tmp_path / "run"))
     assert done.code == 2
-    assert "candidate is the centre of a private identity" in done.err
+    assert "is the centre of a private identity" in done.err
+    assert "600 users have the same name in both files" in done.err
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_row_without_a_user_is_refused(sfumato, words, tmp_path) -> None:
+    rows = pq.read_table(words[1])
+    users = [None if row == 7 else user for row, user in enumerate(rows["user"].to_pylist())]
+    pq.write_table(rows.set_column(0, "user", pa.array(users, pa.string())), words[1])
+    done = sfumato(*words, "--out", str(tmp_path / "run"))
+    assert done.code == 2
+    assert "row 7 has no user" in done.err
+
+
+def test_a_dry_run_says_nothing_that_a_run_would_not_do(sfumato, words) -> None:
+    assert "needs as many identities, got 600" in sfumato(*words[:-1], "601", "--dry-run").err
+    wide = sfumato(*words, "--radius", "1.8", "--dry-run").out
+    assert "cancel each other out" in wide
+    assert "a group needs" not in wide
+    printed = sfumato(*words, "--as-printed", "--dry-run").out
+    assert "noise on a sum" not in printed
+    assert "epsilon is infinite" in printed
+    assert sfumato(*words, "--dimensions", "1", "--dry-run").code == 0

@@ -53,6 +53,21 @@ def test_one_identity_moves_a_sum_by_at_most_its_length_to_the_last_bit() -> Non
     np.testing.assert_array_equal(rows.sum(axis=0) - rows[5], np.delete(rows, 5, axis=0).sum(axis=0))
 
 
+@pytest.mark.parametrize("factor", [1e-320, 1e-162, 1e-155, 1.0, 1e155, 1e300])
+def test_no_row_is_longer_than_one_however_small_or_large_its_numbers_are(factor: float) -> None:
+    raw = np.concatenate([CENTRES, np.full((1, DIMENSIONS), 1.57)])
+    raw[-1, 0] = 2.7  # of 1e-162: squares round to 0 and to the smallest number
+    lengths = np.linalg.norm(clustering._unit(raw * factor, "centres").astype(np.float64), axis=1)
+    assert (lengths <= 1).all()
+    np.testing.assert_allclose(lengths, 1, atol=1e-5)
+
+
+def test_a_row_does_not_depend_on_the_order_of_memory() -> None:
+    raw = np.random.default_rng(6).normal(size=(4097, 129))
+    for other in (np.asfortranarray(raw), raw[::-1][::-1]):
+        np.testing.assert_array_equal(clustering._unit(other, "rows"), clustering._unit(raw, "rows"))
+
+
 def test_products_do_not_depend_on_which_other_rows_are_there() -> None:
     rng = np.random.default_rng(4)
     rows, directions = (clustering._unit(rng.normal(size=(n, 129)), "rows") for n in (501, 37))
@@ -165,6 +180,17 @@ def test_a_run_that_died_between_choice_and_sum_goes_on_as_it_would_have(tmp_pat
         plan(releases=2).release(CENTRES[1:], AXES, out=tmp_path / "died", resume=True)
 
 
+@pytest.mark.parametrize("as_printed", [False, True])
+def test_a_run_that_is_resumed_after_its_end_changes_nothing(tmp_path, as_printed) -> None:
+    chosen = plan(releases=2, as_printed=as_printed, threshold=200, seed=None)
+    whole = chosen.release(CENTRES, AXES, out=tmp_path / "run")
+    files = [tmp_path / "run" / name for name in ("ledger.jsonl", "metrics.jsonl", "statement.json")]
+    before = [file.read_text() for file in files]
+    again = chosen.release(CENTRES, AXES, out=tmp_path / "run", resume=True)
+    np.testing.assert_array_equal(again.directions, whole.directions)
+    assert [file.read_text() for file in files] == before
+
+
 # What the paper's algorithm gives away, and the default does not.
 
 
@@ -206,6 +232,13 @@ def test_512_identities_or_511_are_distinguished_with_certainty_as_printed_and_n
     assert math.isinf(printed.statement(600).epsilon)
     default = plan(threshold=512, epsilon=1.0)
     assert not refuted(*(outcomes(default, rows, AXES, usable) for rows in both), 1.0, 1e-5)
+
+
+def test_that_no_cap_was_found_as_printed_is_a_release_without_a_guarantee(tmp_path) -> None:
+    result = plan(as_printed=True, threshold=700).release(CENTRES, AXES, out=tmp_path / "run")
+    assert not result.clusters
+    assert math.isinf(result.statement.epsilon)
+    assert isinstance(Ledger.read(tmp_path / "run" / "ledger.jsonl").event(), acc.NonPrivate)
 
 
 def test_one_identity_turns_the_printed_direction_round_and_not_the_default_one() -> None:
@@ -285,6 +318,14 @@ REFUSED = {
     "a private candidate": (
         lambda: plan().release(CENTRES, np.concatenate([AXES, 3 * CENTRES[4:5]])),
         "a candidate is the centre of a private identity",
+    ),
+    "a private candidate with a zero of another sign": (
+        lambda: plan().release(np.concatenate([CENTRES, AXES[:1]]), -np.where(AXES > 0, -1.0, 0.0)),
+        "a candidate is the centre of a private identity",
+    ),
+    "no pictures": (
+        lambda: class_centres(nn.Flatten(), data.from_arrays(np.zeros((1, 2, 2), np.float32), [0], [0]).subset([])),
+        "no identity has a picture",
     ),
     "no candidates": (lambda: plan().release(CENTRES, AXES[:0]), "candidates must be floats"),
     "whole numbers": (lambda: plan().release(np.ones((800, 8), int), AXES), "centres must be floats"),

@@ -21,11 +21,13 @@ from sfumato.federated.clustering import (
     centres_of,
     principal_directions,
     public_directions,
+    refuse_private,
     size_for,
 )
 
 _ROWS = 16_384  # of a table that are read at a time
 _GOOD = 0.9  # cosine of a direction that is worth using
+_NO_LENGTH = 1e-9  # cosine of a radius up to which the mean of a cap may have no length
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +68,13 @@ def dplc(options: ClusterOptions) -> Answer:
     made = ((options.embeddings, private.provenance), (options.candidates, known.provenance))
     if warning := refuse_another(*made, remedy="embed both with one model"):
         notify(warning)
-    centres, public = _centres(private), _centres(known)
+    (centres, mine), (public, theirs) = _centres(private), _centres(known)
+    if both := mine & theirs:
+        notify(
+            f"warning: {len(both):,} users have the same name in both files, as {min(both)!r:.80}; if they are the "
+            "same people, leave them out of the candidates, which must be public"
+        )
+    refuse_private(centres, public)  # k-means and principal directions would hide it
     candidates = public_directions(public, options.groups) if options.groups else public
     projection = None if options.dimensions is None else principal_directions(public, options.dimensions)
     wide = options.dimensions or centres.shape[1]
@@ -91,29 +99,50 @@ def dplc(options: ClusterOptions) -> Answer:
     return outcome(result.folder, result.statement, already=False, above=above, clusters=len(usable), used=sum(usable))
 
 
-def _centres(table: EmbeddingTable) -> np.ndarray:
-    """The class centres of a table, float32 [users, d], in the order in which users come first."""
+def _centres(table: EmbeddingTable) -> tuple[np.ndarray, set[str]]:
+    """The class centres of a table, float32 [users, d], in the order in which users come first; and the users."""
     numbers: dict[str, int] = {}
     vectors, owners = [], []
     for about, block in table.blocks(_ROWS):
         vectors.append(block)
-        owners += [numbers.setdefault(str(user), len(numbers)) for user in about["user"].to_pylist()]
-    return centres_of(np.concatenate(vectors), np.array(owners, np.int64))
+        users = about["user"].to_pylist()
+        if None in users:  # they would be one identity, and none of them covered
+            row = len(owners) + users.index(None)
+            raise InputError(f"{table.source.title}: row {row} has no user; leave it out, or name the user")
+        owners += [numbers.setdefault(str(user), len(numbers)) for user in users]
+    return centres_of(np.concatenate(vectors), np.array(owners, np.int64)), set(numbers)
 
 
 def _dry_run(options: ClusterOptions, identities: int, dimensions: int) -> Answer:
     """The plan, its statement, and whether it can release anything."""
-    noise = options.noise_multiplier(identities)
-    needed = max(options.threshold, math.ceil(size_for(_GOOD, math.cos(options.radius), dimensions, noise)))
-    share = cap_share(dimensions, options.radius)
-    lines = [
-        f"noise on a sum: std {noise:.3g} in each of {dimensions} dimensions",
-        f"a group needs about {needed:,} of {identities:,} identities for a direction with cosine {_GOOD} "
-        f"({needed / identities:.0%}), at the largest spread that the radius allows",
+    if options.threshold > identities:
+        raise InputError(
+            f"a threshold of {options.threshold:,} needs as many identities, got {identities:,}; lower it, or take "
+            "more identities"
+        )
+    share = cap_share(dimensions, options.radius) if dimensions > 1 else 0.5
+    needed: int | None = None
+    lines: list[str] = []
+    if not options.as_printed:
+        noise = options.noise_multiplier(identities)
+        lines.append(f"noise on a sum: std {noise:.3g} in each of {dimensions} dimensions")
+        resultant = math.cos(options.radius)
+        if resultant > _NO_LENGTH:
+            needed = max(options.threshold, math.ceil(size_for(_GOOD, resultant, dimensions, noise)))
+            lines.append(
+                f"a group needs about {needed:,} of {identities:,} identities for a direction with cosine {_GOOD} "
+                f"({needed / identities:.0%}), at the largest spread that the radius allows"
+            )
+        else:
+            lines.append(
+                f"in a cap of radius {options.radius:g} centres may cancel each other out, and no number of identities "
+                "is certain to be enough: take a radius below π / 2"
+            )
+    lines.append(
         f"a cap of radius {options.radius:g} is {share:.2g} of the sphere in {dimensions} dimensions: that share of "
-        "identities would be in it without any groups",
-    ]
-    if needed > identities:
+        "identities would be in it without any groups"
+    )
+    if needed is not None and needed > identities:
         lines.append("no group can be so large: raise --epsilon, or take fewer --dimensions")
     statement = options.statement(identities)
     return dry_run(

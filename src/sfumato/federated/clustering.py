@@ -245,7 +245,7 @@ class DPLC:
             )
         with Run.open(out, plan=self.to_json(), seed=self.seed, resume=resume, budget=budget) as run:
             fingerprint = _fingerprint(self.to_json(), rows, public, back)
-            run.begin(fingerprint, "add_remove", resume=resume, what="clusters", costs=[self.event(identities)])
+            saved = run.begin(fingerprint, "add_remove", resume=resume, what="clusters", costs=[self.event(identities)])
             found = self._printed(run, rows) if self.as_printed else self._released(run, rows, public, progress)
             clusters = tuple(_brought_back(cluster, back) for cluster in found)
             size = np.asarray(centres).shape[1]
@@ -255,7 +255,8 @@ class DPLC:
                 {"candidate": each.candidate, "count": each.count, "usable": each.usable, "cosine": each.cosine}
                 for each in clusters
             ]
-            run.note({"round": 1, "clusters": shown})
+            if saved is None or not saved.complete:  # a complete one has its row
+                run.note({"round": 1, "clusters": shown})
             statement = run.finish(tensors, self._facts(identities), metadata={"clusters": shown})
             folder = None if run.folder is None else run.folder.path
             return Clustering(clusters=clusters, dimensions=size, statement=statement, folder=folder)
@@ -318,11 +319,12 @@ class DPLC:
         for number in range(1, self.releases + 1):
             counts = _cap_counts(rows, np.ones(len(rows), bool), rows, limit, None)
             inside = rows[_inside(rows, rows[counts.argmax()], limit)]
-            if len(inside) < self.threshold:
-                break
+            enough = len(inside) >= self.threshold
             mean, noise = inside.mean(axis=0, dtype=np.float64), 2 / (len(inside) * self.epsilon) * spread
-            draw = partial(_noisy_sum, mean[None], np.ones(1, bool), noise)
-            found = run.release(f"printed cap {number}", acc.NonPrivate(), draw)
+            draw = partial(_noisy_sum, mean[None], np.ones(1, bool), noise) if enough else _nothing
+            found = run.release(f"printed cap {number}", acc.NonPrivate(), draw)  # that there is none is one, too
+            if not enough:
+                break
             direction = _unit(found["sum"].numpy()[None], "a direction")[0]
             clusters.append(Cluster(candidate=-1, direction=direction, count=len(inside), usable=True, cosine=1.0))
             rows = rows[~_inside(rows, _unit(mean[None], "a mean")[0], limit)]
@@ -358,11 +360,13 @@ def class_centres(model: nn.Module, data: UserDataset, *, device: str = "cpu") -
         centres, float32 [identities with records, d]; their positions in the data, int64.
 
     Raises:
-        InputError: the mean of an identity is zero or not finite.
+        InputError: no identity has records, or the mean of one is zero or not finite.
     """
     from sfumato.federated.tasks import embed
 
     places, centres = np.flatnonzero(data.sizes), []
+    if not len(places):
+        raise InputError("no identity has a picture to make a centre of; give data with records")
     for place in places:  # alone: in a batch with others, round-off would depend on them
         vectors = [part for _, _, part in embed(model, data.subset([int(place)]), device=device)]
         centres.append(np.concatenate(vectors).sum(axis=0, dtype=np.float64))
@@ -451,6 +455,25 @@ def size_for(cosine: float, resultant: float, dimensions: int, noise: float) -> 
     return cosine / math.sqrt(1 - cosine**2) * noise * math.sqrt(dimensions) / resultant
 
 
+def refuse_private(centres: np.ndarray, public: np.ndarray) -> None:
+    """Refuse public embeddings that candidates or a projection are made of, if one is a private identity's centre.
+
+    Args:
+        centres: float [identities, d].
+        public: float [n, d].
+
+    Raises:
+        InputError: one is; or a row is zero or not finite.
+    """
+    _refuse_shared(_unit(centres, "centres"), _unit(public, "public embeddings"), "a public embedding")
+
+
+def _refuse_shared(rows: np.ndarray, public: np.ndarray, what: str) -> None:
+    known = {(row + 0.0).tobytes() for row in public}  # −0 is 0
+    if any((row + 0.0).tobytes() in known for row in rows):
+        raise InputError(f"{what} is the centre of a private identity; candidates must be public")
+
+
 def _prepared(
     centres: np.ndarray, candidates: np.ndarray, projection: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -464,9 +487,7 @@ def _prepared(
             f"centres have {raw.shape[1]} dimensions and candidates {public.shape[1]}; embed both with one model"
         )
     rows, directions = _unit(raw, "centres"), _unit(public, "candidates")
-    known = {row.tobytes() for row in directions}
-    if any(row.tobytes() in known for row in rows):
-        raise InputError("a candidate is the centre of a private identity; candidates must be public")
+    _refuse_shared(rows, directions, "a candidate")
     if projection is None:
         return rows, directions, None
     back = np.asarray(projection, np.float64)
@@ -486,7 +507,10 @@ def _unit(rows: np.ndarray, name: str) -> np.ndarray:
     """Float32 rows of length at most 1, and nearly 1, on the grid."""
     found = np.empty(rows.shape, np.float32)
     for start in range(0, len(rows), _BLOCK):
-        values = rows[start : start + _BLOCK].astype(np.float64)
+        # In one order of memory, and by a power of two near 1: squares neither vanish nor overflow, and are added in an
+        # order that no other row has a part in.
+        values = rows[start : start + _BLOCK].astype(np.float64, order="C")
+        values = np.ldexp(values, -np.frexp(np.abs(values).max(axis=1, keepdims=True, initial=0.0))[1])
         lengths = np.sqrt(np.square(values).sum(axis=1, keepdims=True))
         wrong = ~np.isfinite(lengths[:, 0]) | (lengths[:, 0] == 0)
         if wrong.any():
@@ -521,6 +545,11 @@ def _noisy_sum(rows: np.ndarray, inside: np.ndarray, noise: float, source: Rando
     noisy = total + noise * stream.normal(len(total))
     count = np.count_nonzero(inside) + _COUNT_NOISE * noise * float(stream.normal(1)[0])
     return {"sum": torch.from_numpy(noisy), "count": torch.tensor(count, dtype=torch.float64)}
+
+
+def _nothing(source: RandomSource) -> dict[str, Tensor]:
+    """What is released where the printed algorithm finds no cap."""
+    return {"sum": torch.zeros(0, dtype=torch.float64)}
 
 
 def _cap_counts(
