@@ -1,5 +1,8 @@
 """Measures of classes, numbers and tables, and the baselines they are held against."""
 
+import json
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -9,12 +12,23 @@ from scipy.stats import ks_2samp, spearmanr
 from scipy.stats.contingency import association
 from sklearn import metrics as sk
 from sklearn.metrics import d2_tweedie_score, mean_absolute_error, mean_poisson_deviance, mean_squared_error, r2_score
+from torch import nn
 
-from sfumato import metrics
+from sfumato import data, metrics
 from sfumato._check import InputError
+from sfumato.central.tasks import CustomLoss
 from sfumato.data.text import PADDING
+from sfumato.federated import tasks
 from sfumato.federated.tasks import Classes, NextToken, Values
-from sfumato.metrics import ClassificationCounts, CountsSums, RegressionSums, counts_report, regression_report, tabular
+from sfumato.metrics import (
+    ClassificationCounts,
+    CountsSums,
+    RegressionSums,
+    counts_report,
+    regression_report,
+    similarity_histogram,
+    tabular,
+)
 from sfumato.metrics.baselines import area_gain, error_gain, mean_gain, root_gain, standard_error, untrained_gain
 from sfumato.metrics.tabular import _cramers, _rank_correlations
 from slow import by_profile
@@ -570,3 +584,69 @@ def test_the_gain_over_the_untrained_model_adds_both_errors() -> None:
     assert high - mean == pytest.approx(1.959964 * 0.05)
     assert mean - low == pytest.approx(1.959964 * 0.05)
     assert untrained_gain(rows[0], {"loss": 0.5}, "loss", -1) is None
+    few = [{**row, "error_units": units} for row, units in zip(rows, (5, 900), strict=True)]
+    mean, low, _ = untrained_gain(*few, "loss", -1)
+    assert mean - low == pytest.approx(2.776445 * 0.05)  # Student's, of the fewer units
+
+
+def test_an_interval_that_is_not_finite_is_none_and_rows_can_be_written() -> None:
+    rates = CountsSums(compare=True)
+    rates.add(400.0 * np.linspace(0.9, 1, 6), np.arange(6))  # finite losses, whose squares are not
+    numbers = RegressionSums(compare=True)
+    with np.errstate(all="ignore"):
+        numbers.add(np.zeros(4), np.array([1e200, -1e200, 0.0, 3.0]))
+    for sums in (rates, numbers):
+        found = sums.baselines()
+        assert found["constant"]["gain"] == {}
+        json.dumps(found, allow_nan=False)
+    assert standard_error(np.array([1e200, -1e200]), np.ones(2)) is None
+    assert error_gain(0.1, 1e308, 2) is None
+    assert error_gain(0.1, 0.0, 1) is None
+
+
+@pytest.mark.parametrize(("identities", "pictures"), [(3, 4), (10, 20)])
+def test_the_interval_of_the_area_holds_half_where_embeddings_say_nothing(identities: int, pictures: int) -> None:
+    rng, labels, found = np.random.default_rng(5), np.repeat(np.arange(identities), pictures), []
+    for _ in range(200):
+        rows = rng.normal(size=(len(labels), 16))
+        vectors = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
+        similarities = similarity_histogram(vectors, labels)
+        errors, units = tasks._errors(similarities, vectors, labels, {})
+        assert units == identities
+        found.append(error_gain(float(similarities.roc().auc) - 0.5, errors["auc"], units))
+    assert held(found, 0.0) > 0.9
+
+
+def test_an_identitys_pairs_are_counted_some_at_a_time(monkeypatch) -> None:
+    rng = np.random.default_rng(6)
+    labels = np.array([0] * 9 + [1] * 4 + [2] + [3] * 2)
+    vectors = rng.normal(size=(16, 8)).astype(np.float32)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    similarities = similarity_histogram(vectors, labels)
+    whole = tasks._errors(similarities, vectors, labels, {0.1: 0.2})
+    monkeypatch.setattr(tasks, "_COMPARED", 2)
+    assert tasks._errors(similarities, vectors, labels, {0.1: 0.2})[0] == pytest.approx(whole[0])
+    people = (vectors[:9], vectors[9:13], vectors[14:])
+    above = [np.array([one @ other for place, one in enumerate(rows) for other in rows[:place]]) for rows in people]
+    sums, sizes = np.array([(pairs > 0.2).sum() for pairs in above]), np.array([36, 6, 1])
+    assert whole[0]["recall_at_far/0.1"] == pytest.approx(standard_error(sums, sizes))
+    assert whole[1] == 3
+
+
+def test_how_many_pairs_wait_to_be_counted_is_known_without_looking_at_each_user() -> None:
+    pairs = tasks._Bigrams(np.ones(5))
+    for _ in range(3):
+        pairs.add(np.array([[1, 2, 3]]))
+    assert pairs._held == 9
+    pairs._count()
+    assert (pairs._held, pairs._waiting) == (0, [])
+
+
+def test_the_error_of_a_loss_of_ones_own_is_that_of_its_mean_however_large_it_is() -> None:
+    inputs = np.random.default_rng(7).normal(size=(600, 1)).astype(np.float32)
+    records = data.examples_from_arrays(inputs, np.zeros(600, np.float32))
+    task = CustomLoss(lambda outputs, _: outputs[:, 0].double() + 1e9)
+    row = task.measure(nn.Identity(), records, curve=True, device="cpu")
+    assert row["standard_error"]["loss"] == pytest.approx(inputs.std(ddof=1) / math.sqrt(600), rel=1e-3)
+    assert row["error_units"] == 600
+    assert "standard_error" not in task.measure(nn.Identity(), records.subset([0]), curve=True, device="cpu")

@@ -483,19 +483,26 @@ class CustomLoss(_Numbers):
 
     def measure(self, model: nn.Module, data: ExampleDataset, *, curve: bool, device: str) -> dict[str, Any]:
         """The mean loss with its standard error; left out where the loss of an example is not finite."""
-        loss, total, squares, wrong = self._required(), 0.0, 0.0, 0
+        loss, total, mean, spread, count, wrong = self._required(), 0.0, 0.0, 0.0, 0, 0
         for outputs, targets in outputs_of(model, data, device=device):
             with torch.inference_mode():
                 losses = loss(outputs, targets).double()
             good = torch.isfinite(losses)
-            total += float(losses[good].sum())
-            squares += float((losses[good] ** 2).sum())
             wrong += int((~good).sum())
-        if wrong:
+            found = losses[good]
+            if wrong or not len(found):
+                continue
+            total += float(found.sum())
+            # Of the batches so far and this one together, as in `metrics.regression`: no difference of large numbers.
+            shift, both = float(found.mean()) - mean, count + len(found)
+            spread += float(((found - found.mean()) ** 2).sum()) + shift**2 * count * len(found) / both
+            mean, count = mean + shift * len(found) / both, both
+        if wrong or not math.isfinite(total):
             return {"not_finite": wrong}
-        mean, count = total / len(data), len(data)
-        error = math.sqrt(max(squares / count - mean**2, 0.0) / count)
-        return {"loss": mean, "standard_error": {"loss": error}, "not_finite": 0}
+        row: dict[str, Any] = {"loss": total / len(data), "not_finite": 0}
+        if count < 2 or not math.isfinite(spread):
+            return row
+        return {**row, "standard_error": {"loss": math.sqrt(spread / (count - 1) / count)}, "error_units": count}
 
     def _required(self) -> LossPerExample:
         if self._loss is None:

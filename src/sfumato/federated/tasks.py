@@ -390,12 +390,14 @@ class _Bigrams:
         self._single = counts / max(counts.sum(), 1)
         self._codes, self._counts = np.zeros(0, np.int64), np.zeros(0, np.int64)
         self._waiting: list[np.ndarray] = []
+        self._held = 0  # pairs that wait
 
     def add(self, labels: np.ndarray) -> None:
         """Count the pairs of some sequences, [n, T]; memory grows with kinds of pairs, not with tokens."""
         before, tokens = self._pairs(labels)
         self._waiting.append(before * self._size + tokens)
-        if sum(map(len, self._waiting)) > _MOST_WAITING:
+        self._held += len(tokens)
+        if self._held > _MOST_WAITING:
             self._count()
 
     def _count(self) -> None:
@@ -403,7 +405,7 @@ class _Bigrams:
         every, place = np.unique(np.concatenate([self._codes, codes]), return_inverse=True)
         weights = np.concatenate([self._counts, counts])
         self._codes, self._counts = every, np.bincount(place, weights=weights, minlength=len(every)).astype(np.int64)
-        self._waiting = []
+        self._waiting, self._held = [], 0
 
     def predict(self, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Tokens of sequences without padding, whether each is the most likely one, and its log loss, [n] each."""
@@ -559,6 +561,7 @@ def _png(picture: np.ndarray) -> str:
 
 _NUMBERS = 2**19  # of inputs that a CPU reads at a time: 13 pictures of 112×112 in colour, all of a batch of 28×28
 _FEWEST = 8
+_COMPARED = 256  # pictures of an identity that are compared with its others at a time
 
 
 def embed(
@@ -613,10 +616,12 @@ def evaluate(
         drawn = similarities.roc()
         row["auc"] = float(drawn.auc)
         row["roc"] = {"fpr": drawn.fpr.tolist(), "tpr": drawn.tpr.tolist()}
-        errors = _errors(similarities, vectors, labels, recall.threshold)
+        errors, identities = _errors(similarities, vectors, labels, recall.threshold)
+        row["error_units"] = identities
         row["standard_error"] = {name: error for name, error in errors.items() if error is not None}
         measures: dict[str, Any] = {"auc": 0.5, "recall_at_far": {f"{far:g}": far for far in fars}}
-        row["baselines"] = {RANDOM: compared(measures, {"auc": error_gain(row["auc"] - 0.5, errors["auc"])})}
+        gain = error_gain(row["auc"] - 0.5, errors["auc"], identities)
+        row["baselines"] = {RANDOM: compared(measures, {"auc": gain})}
         if pictures := nearest_pictures(data, labels, vectors):
             row["nearest"] = pictures
             row["nearest_right"] = nearest_share(labels, vectors)
@@ -625,8 +630,9 @@ def evaluate(
 
 def _errors(
     similarities: SimilarityHistogram, vectors: np.ndarray, labels: np.ndarray, thresholds: Mapping[float, float]
-) -> dict[str, float | None]:
-    """Standard errors of the recall above thresholds and of the area, over identities drawn independently.
+) -> tuple[dict[str, float | None], int]:
+    """Standard errors of the recall above thresholds and of the area, over identities drawn independently; and how many
+    identities have two pictures.
 
     The similarities of different people are taken as known: they are many more than those of the same.
     """
@@ -637,14 +643,20 @@ def _errors(
     for rows in np.split(order, np.flatnonzero(np.diff(labels[order])) + 1):
         if len(rows) < 2:
             continue
-        found = (vectors[rows] @ vectors[rows].T)[np.triu_indices(len(rows), 1)]
-        for far, threshold in thresholds.items():
-            accepted[far].append(float((found > threshold).sum()))
-        ranks.append(float(below[np.searchsorted(similarities.similarity, found)].sum()))
-        pairs.append(float(len(found)))
+        over, rank = dict.fromkeys(thresholds, 0.0), 0.0
+        for start in range(0, len(rows), _COMPARED):  # some at a time: pairs grow with the square
+            some = vectors[rows[start : start + _COMPARED]] @ vectors[rows].T
+            found = some[np.arange(len(rows)) > np.arange(start, start + len(some))[:, None]]
+            for far, threshold in thresholds.items():
+                over[far] += float((found > threshold).sum())
+            rank += float(below[np.searchsorted(similarities.similarity, found)].sum())
+        for far, count in over.items():
+            accepted[far].append(count)
+        ranks.append(rank)
+        pairs.append(len(rows) * (len(rows) - 1) / 2)
     sizes = np.array(pairs)
     each = {f"recall_at_far/{far:g}": standard_error(np.array(sums), sizes) for far, sums in accepted.items()}
-    return {**each, "auc": standard_error(np.array(ranks), sizes)}
+    return {**each, "auc": standard_error(np.array(ranks), sizes)}, len(pairs)
 
 
 def _at_once(inputs: torch.Tensor) -> int:

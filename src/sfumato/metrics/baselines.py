@@ -56,7 +56,7 @@ def mean_gain(gains: np.ndarray, things: np.ndarray | None = None) -> Gain | Non
         things: how many things each unit has, [units]; None for one each.
 
     Returns:
-        the gain a thing with its interval; None for fewer than two units, or a gain that is not finite.
+        the gain a thing with its interval; None for fewer than two units, or where one of the three is not finite.
     """
     sizes = np.ones(len(gains)) if things is None else np.asarray(things, np.float64)
     units = int((sizes > 0).sum())
@@ -64,22 +64,22 @@ def mean_gain(gains: np.ndarray, things: np.ndarray | None = None) -> Gain | Non
     if error is None:
         return None
     mean = float(np.sum(gains) / sizes.sum())
-    reach = float(scipy.special.stdtrit(units - 1, _UPPER)) * error
-    return mean, mean - reach, mean + reach
+    return _finite(mean, float(scipy.special.stdtrit(units - 1, _UPPER)) * error)
 
 
 def standard_error(sums: np.ndarray, things: np.ndarray) -> float | None:
     """The standard error of a mean over things that belong to units, `sums` [units] being those over a unit's things.
 
     Returns:
-        None for fewer than two units that have things, or a sum that is not finite.
+        None for fewer than two units that have things, or where it or a sum is not finite.
     """
     totals, sizes = np.asarray(sums, np.float64), np.asarray(things, np.float64)
     units = int((sizes > 0).sum())
     if units < 2 or not np.isfinite(totals).all():
         return None
-    spread = float(((totals - totals.sum() / sizes.sum() * sizes) ** 2).sum()) * units / (units - 1)
-    return math.sqrt(spread) / float(sizes.sum())
+    with np.errstate(over="ignore", invalid="ignore"):
+        spread = float(((totals - totals.sum() / sizes.sum() * sizes) ** 2).sum()) * units / (units - 1)
+    return math.sqrt(spread) / float(sizes.sum()) if math.isfinite(spread) else None
 
 
 def root_gain(gain: Gain | None, model: float, baseline: float) -> Gain | None:
@@ -99,14 +99,16 @@ def area_gain(area: float | None, positive: int, negative: int) -> Gain | None:
 
 
 def compared(measures: Mapping[str, float], gains: Mapping[str, Gain | None]) -> dict[str, Any]:
-    """A baseline as a model's row in evaluation.json has it: its measures, and the model's "gain" by measure."""
-    return {**measures, "gain": {name: list(gain) for name, gain in gains.items() if gain is not None}}
+    """A baseline as a model's row in evaluation.json has it: its finite measures, and the model's "gain" by measure."""
+    known = {name: value for name, value in measures.items() if not isinstance(value, float) or math.isfinite(value)}
+    return {**known, "gain": {name: list(gain) for name, gain in gains.items() if gain is not None}}
 
 
 def untrained_gain(trained: Mapping[str, Any], untrained: Mapping[str, Any], measure: str, better: int) -> Gain | None:
     """How much better a model is than before it was trained, where each row has a "standard_error" of the measure.
 
-    The two are measured on the same data, so the interval is wider than it need be, never narrower.
+    The two are measured on the same data and taken as independent: errors of both that go together, as they mostly do,
+    make the interval wider than it need be. It is Student's where both rows say how many units it rests on.
 
     Args:
         trained, untrained: their rows.
@@ -123,12 +125,20 @@ def untrained_gain(trained: Mapping[str, Any], untrained: Mapping[str, Any], mea
             return None
         values.append(float(value))
         errors.append(float(error))
-    return error_gain(better * (values[0] - values[1]), math.hypot(*errors))
+    units = [row.get("error_units") for row in (trained, untrained)]
+    fewest = None if None in units else min(int(each or 0) for each in units)
+    return error_gain(better * (values[0] - values[1]), math.hypot(*errors), fewest)
 
 
-def error_gain(gain: float, error: float | None) -> Gain | None:
-    """A gain of which the standard error is known, with a normal interval."""
-    if error is None:
+def error_gain(gain: float, error: float | None, units: int | None = None) -> Gain | None:
+    """A gain of which the standard error is known, with Student's interval for so many units, or a normal one."""
+    if error is None or (units is not None and units < 2):
         return None
-    reach = float(scipy.special.ndtri(_UPPER)) * error
-    return gain, gain - reach, gain + reach
+    quantile = scipy.special.ndtri(_UPPER) if units is None else scipy.special.stdtrit(units - 1, _UPPER)
+    return _finite(gain, float(quantile) * error)
+
+
+def _finite(mean: float, reach: float) -> Gain | None:
+    """An interval, if it is one."""
+    ends = mean, mean - reach, mean + reach
+    return ends if all(map(math.isfinite, ends)) else None

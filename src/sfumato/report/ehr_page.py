@@ -19,7 +19,7 @@ from sfumato.audit.ehr.utility import Utility
 from sfumato.metrics.tabular import AssociationGap, Cdf, Interval, NumericFit
 from sfumato.report.charts import Axis, BarGroup, Series, bar_chart, line_chart, square, swatch
 from sfumato.report.figures import Figure
-from sfumato.report.numbers import near
+from sfumato.report.numbers import near, up
 from sfumato.report.page import fill, refuse_folder, write_page
 
 _HARD, _EASY = 0.6, 0.8
@@ -233,7 +233,7 @@ def utility_verdict(utility: Utility | None) -> Verdict:
     said = (
         f"The best classifier of {utility.outcome[0]} reaches an AUC of {near(made, 3)} when it learns from synthetic "
         f"patients, {near(best, 3)} from real ones, on real patients that were held out. A loss above "
-        f"{near(max(gap.high, 0.0), 2)} is excluded."
+        f"{up(max(gap.high, 0.0), 2)} is excluded."
     )
     if gain is not None and gain.low <= 0:
         said += " Independent columns, which say nothing of the outcome, are not measurably worse."

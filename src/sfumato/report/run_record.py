@@ -83,6 +83,7 @@ class Score:
         nearest_right: of the nearest ones of many pictures, the share that shows the same class; None if unknown.
         baselines: trivial predictor → its measures, and the model's gain in each, see `sfumato.metrics.baselines`.
         standard_error: of measures of which it is known.
+        error_units: identities or examples that these rest on; None if unknown.
         likely_cause: what probably kept the model from learning, a sentence; "" if nothing did, or none is known.
     """
 
@@ -100,6 +101,7 @@ class Score:
     standard_error: dict[str, float] = field(default_factory=dict)
     likely_cause: str = ""
     nearest_right: float | None = None
+    error_units: int | None = None
 
 
 @dataclass(frozen=True)
@@ -425,8 +427,23 @@ def _score(value: Any) -> Score:
     errors = {str(name): float(error) for name, error in (value.get("standard_error") or {}).items()}
     cause = str(value.get("likely_cause") or "")
     right = finite(value.get("nearest_right"))
+    units = None if value.get("error_units") is None else int(value["error_units"])
     return Score(
-        recall, area, fpr, tpr, accuracy, log_loss, numbers, lost, groups, nearest, baselines, errors, cause, right
+        recall,
+        area,
+        fpr,
+        tpr,
+        accuracy,
+        log_loss,
+        numbers,
+        lost,
+        groups,
+        nearest,
+        baselines,
+        errors,
+        cause,
+        right,
+        units,
     )
 
 
