@@ -22,8 +22,9 @@ from safeguard_readers import NAMES, NO_READER, READERS, REFUSED, WORDS
 from sfumato import data
 from sfumato._check import InputError
 from sfumato.data import ehr_from_events, ehr_from_tables, from_arrays, open_examples, open_users
+from sfumato.data.mapped import Strings
 from sfumato.data.readers import USERS
-from sfumato.data.safeguards import odd_values
+from sfumato.data.safeguards import odd_values, refuse_undecodable
 from sfumato.labels.files import open_label_file
 from sfumato.labels.table import LabelSettings, TableWork
 from slow import by_profile
@@ -207,3 +208,11 @@ def test_a_value_that_is_written_once_is_not_counted_and_one_in_two_cases_is(val
     assert odd_values("x", plain) == []
     assert SAID in odd_values("x", [*plain, plain[-1].upper()])[0]
     assert SAID in odd_values("x", [*plain, f" {plain[0]}"])[0]
+
+
+def test_two_halves_of_a_character_in_two_names_are_no_valid_names() -> None:
+    whole = Strings(np.frombuffer("aé".encode(), np.uint8), np.array([0, 1, 3]))
+    halves = Strings(np.frombuffer("aéb".encode(), np.uint8), np.array([0, 2, 4]))
+    refuse_undecodable(whole)
+    with pytest.raises(InputError, match=r"the name of the user 'a\\udcc3' is no valid UTF-8"):
+        refuse_undecodable(halves)

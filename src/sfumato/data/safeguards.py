@@ -181,10 +181,11 @@ def refuse_undecodable(names: Sequence[str], kind: str = "user") -> None:
         InputError: names the first.
     """
     if isinstance(names, Strings):
-        try:  # all in one go
-            bytes(names.arrays[0]).decode("utf-8")
+        content, offsets = (pa.py_buffer(np.ascontiguousarray(each)) for each in names.arrays)
+        try:  # all in one go, without a copy
+            pa.Array.from_buffers(pa.large_string(), len(names), [None, offsets, content]).validate(full=True)
             return
-        except UnicodeDecodeError:
+        except pa.ArrowInvalid:
             pass
     for name in names:
         refuse_undecodable_name(name, kind)
