@@ -167,3 +167,35 @@ class _Box:
         np.multiply(sines, cosines, out=sines)
         np.subtract(cosines, radius, out=cosines)
         return cosines[skipped:], sines[skipped:]
+
+
+def normals_of(key: bytes, rows: np.ndarray, count: int) -> np.ndarray:
+    """So many normal numbers of each of some rows, whichever others are asked for.
+
+    Row r has the words r n … (r + 1) n - 1 of the keystream, n being `count` rounded up to an even number: the first
+    half of them for the radii, the second for the angles.
+
+    Args:
+        key: 32 secret bytes.
+        rows: int64 [m], >= 0.
+        count: of each row, >= 1.
+
+    Returns:
+        float64 [m, count].
+    """
+    from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
+
+    pairs = (count + 1) // 2  # two words each: a block
+    blocks = np.zeros((len(rows), pairs, 2), ">u8")  # the numbers of the blocks, most significant word first
+    blocks[:, :, 1] = rows[:, None] * pairs + np.arange(pairs)
+    # Counter mode is the cipher of the number of each block: here of those that are wanted only.
+    cipher = Cipher(algorithms.AES256(key), modes.ECB()).encryptor()
+    words = np.frombuffer(cipher.update(blocks.tobytes()), "<i8").reshape(len(rows), 2, pairs)
+    radius = np.abs((words[:, 0] | 1).astype(np.float64)) * 2.0**-63  # U
+    np.sqrt(np.log(radius, out=radius) * -2.0, out=radius)
+    sines = np.tan(words[:, 1].astype(np.float64) * (math.pi * 2.0**-64))
+    cosines = radius / (sines * sines + 1.0)
+    cosines += cosines  # 2 R / (1 + T²)
+    sines *= cosines
+    cosines -= radius
+    return np.concatenate([cosines, sines], axis=1)[:, :count]

@@ -12,6 +12,7 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | --- | --- | --- | --- |
 | `noise` | round | noise on the sum | `mechanisms.gaussian`, `mechanisms.correlated` |
 | `count noise` | round | the noise on adaptive clipping's count | `mechanisms.gaussian` |
+| `deferred noise` | table, step of reading | the noise that rows of a table are owed | `mechanisms.deferred` |
 | `sampling` | round | who takes part | `sampling.sampler`, `sampling.sampler`, `sampling.sampler` |
 | `parts` | | which part each unit is dealt into | `sampling.sampler` |
 | `epochs` | epoch | the order of an epoch | `sampling.limited` |
@@ -101,7 +102,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from sfumato._normals import BLOCK, Keystream, add_normals
+from sfumato._normals import BLOCK, Keystream, add_normals, normals_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -222,6 +223,17 @@ class Stream:
         """
         add_normals(out, self._subkey(b"normals"), self._normals, std, threads)
         self._normals += len(out)
+
+    def normals_of(self, rows: np.ndarray, count: int) -> np.ndarray:
+        """Standard normal draws of some rows, float64 [n, count]: a row has the same ones whichever others are read.
+
+        Unlike `normal`, which takes draws in order from a keystream of its own.
+
+        Args:
+            rows: int64 [n], >= 0.
+            count: of each row.
+        """
+        return normals_of(self._subkey(b"rows"), rows, count)
 
     def from_normal(self, first: int) -> "Stream":
         """The same stream, whose next normal draw is the one at this place, from 0."""
