@@ -1,6 +1,7 @@
 """What a client does with its records: plain training, a head of its own, reconstruction."""
 
 import copy
+import math
 from functools import partial
 from typing import ClassVar
 
@@ -54,7 +55,15 @@ def trained_of(model: nn.Module, shared: bool) -> Trainable:
     return Trainable(model, head=glorot_head(7, 4, torch.Generator().manual_seed(9)) if shared else None)
 
 
-CHANGES = [{}, {"max_examples": 25}, {"batch_size": None}, {"loss": ArcFace()}, {"momentum": 0.0}]
+CHANGES = [
+    {},
+    {"max_examples": 25},
+    {"batch_size": None},
+    {"loss": ArcFace()},
+    {"momentum": 0.0},
+    {"loss": CosFace(scale=10.0).against(torch.eye(4)[:3] + 0.1, 0.8)},
+    {"loss": ArcFace(scale=10.0).against(-torch.eye(4)[:2])},
+]
 
 
 @pytest.mark.parametrize(
@@ -153,6 +162,85 @@ def test_arcface_adds_its_margin_to_the_angle():
     embedding, head = torch.tensor([[1.0, 1.0]]), torch.eye(2)
     logits = ArcFace(scale=1.0, margin=0.2).logits(embedding, head, torch.tensor([0]))
     assert logits[0].tolist() == pytest.approx([np.cos(np.pi / 4 + 0.2), np.cos(np.pi / 4)], abs=1e-6)
+
+
+def consensus_by_hand(loss, embedding, head, label, negatives, radius) -> float:
+    """The printed loss of one example, from angles, in plain numbers."""
+
+    def angle(one, other) -> float:
+        product = sum(float(a) * float(b) for a, b in zip(one, other, strict=True))
+        lengths = math.sqrt(sum(float(a) ** 2 for a in one) * sum(float(b) ** 2 for b in other))
+        return math.acos(max(-1.0, min(1.0, product / lengths)))
+
+    logits = [math.cos(angle(embedding, row)) for row in head]
+    own = angle(embedding, head[label])
+    logits[label] = math.cos(own + loss.margin) if isinstance(loss, ArcFace) else math.cos(own) - loss.margin
+    others = [math.cos(max(angle(embedding, row) - radius, 0.0)) for row in negatives]
+    return -loss.scale * logits[label] + math.log(sum(math.exp(loss.scale * each) for each in [*logits, *others]))
+
+
+@pytest.mark.parametrize("loss", [CosFace(scale=8.0), ArcFace(scale=8.0, margin=0.4)])
+@pytest.mark.parametrize("radius", [0.0, 0.4, 1.4, 3.0])
+def test_negatives_of_others_join_the_denominator_as_printed(loss, radius):
+    generator = torch.Generator().manual_seed(3)
+    embeddings, head, negatives = (
+        torch.randn(count, 5, generator=generator, dtype=torch.float64) for count in (12, 4, 3)
+    )
+    labels = torch.arange(12) % 4
+    found = loss.against(negatives, radius)(embeddings, head, labels)
+    wanted = [
+        consensus_by_hand(loss, one, head, int(label), negatives, radius)
+        for one, label in zip(embeddings, labels, strict=True)
+    ]
+    assert torch.allclose(found, torch.tensor(wanted, dtype=torch.float64), atol=1e-6)
+    padded = torch.cat([head, torch.full((3, 5), 7.0, dtype=torch.float64)])  # rows that do not exist
+    assert torch.allclose(loss.against(negatives, radius)(embeddings, padded, labels, torch.tensor(4)), found)
+
+
+def test_a_negative_without_a_radius_is_a_class_that_no_example_is_of():
+    head, negatives = torch.randn(2, 5), torch.randn(3, 5)
+    embeddings, labels = torch.randn(6, 5), torch.arange(6) % 2
+    assert torch.allclose(
+        CosFace().against(negatives)(embeddings, head, labels),
+        CosFace()(embeddings, torch.cat([head, negatives]), labels),
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("radius", [0.0, 1.0, math.pi / 2, 3.0])
+def test_gradients_of_negatives_are_finite_at_every_angle(radius, dtype):
+    for angle in (0.0, 1e-8, radius - 1e-7, radius, radius + 1e-7, math.pi / 2, math.pi - 1e-8, math.pi):
+        embedding = torch.tensor([[math.cos(angle), math.sin(angle)]], dtype=dtype, requires_grad=True)
+        negative, head = torch.tensor([[1.0, 0.0]], dtype=dtype), torch.tensor([[0.0, 1.0], [0.6, 0.8]], dtype=dtype)
+        loss = CosFace().against(negative, radius)(embedding, head, torch.tensor([0])).sum()
+        assert torch.isfinite(loss)
+        assert torch.isfinite(torch.autograd.grad(loss, embedding)[0]).all()
+
+
+def test_within_the_radius_a_negative_is_a_constant():
+    embedding = torch.tensor([[1.0, 0.2]], requires_grad=True)
+    logit = CosFace(scale=5.0).against(torch.tensor([[1.0, 0.0]]), 0.5).other_logits(embedding)
+    assert logit is not None
+    assert logit.item() == 5.0
+    assert not torch.autograd.grad(logit.sum(), embedding)[0].any()
+
+
+@pytest.mark.parametrize(
+    ("negatives", "radius"),
+    [(torch.zeros(1, 2), 0.0), (torch.tensor([[math.nan, 1.0]]), 0.0), (torch.ones(2), 0.0)]
+    + [(torch.ones(1, 2), radius) for radius in (-0.1, math.pi, math.nan)],
+)
+def test_negatives_of_no_direction_and_radii_out_of_range_are_refused(negatives, radius):
+    with pytest.raises(InputError):
+        CosFace().against(negatives, radius)
+
+
+def test_no_negatives_leave_the_loss_as_it_is():
+    embeddings, head, labels = torch.randn(6, 5), torch.randn(2, 5), torch.arange(6) % 2
+    plain = CosFace()
+    for none in (None, torch.zeros(0, 5)):
+        assert plain.against(none, 1.0) == plain
+        assert torch.equal(plain.against(none, 1.0)(embeddings, head, labels), plain(embeddings, head, labels))
 
 
 def test_a_head_of_means_begins_with_the_mean_direction_of_each_class() -> None:

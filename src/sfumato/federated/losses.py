@@ -21,17 +21,22 @@ an example, and a classifier the logits of all classes.
 1.6094
 >>> SquaredLoss().mean(torch.tensor([3.0, 4.5]), None, torch.tensor([4.0, 4.5])).item()
 0.5
+
+Directions that other clients released are negatives, too: with `against` they join the classes that an example must not
+lie at, as Σ exp(s · cos(max(θ − ρ, 0))) over them in the denominator (Meng et al. 2022). They are constants, so that a
+client's gradient depends on its own examples and on what is public.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from sfumato import _check
-from sfumato._parts import Kinds
+from sfumato._check import InputError
+from sfumato._parts import SET_BY_RUN, Kinds
 from sfumato._types import Assumption, Stated
 from sfumato.data.text import PADDING
 
@@ -53,6 +58,10 @@ class HeadLoss(ABC):
     def logits(self, embeddings: Tensor, head: Tensor, labels: Tensor) -> Tensor:
         """Logits [n, classes] from embeddings [n, d], head [classes, d] and labels int64 [n]."""
 
+    def other_logits(self, embeddings: Tensor) -> Tensor | None:
+        """Logits [n, m] of classes that are in no head, from embeddings [n, d]; None where there are none."""
+        return None
+
     def __call__(self, embeddings: Tensor, head: Tensor, labels: Tensor, classes: Tensor | None = None) -> Tensor:
         """Loss of each example, [n]; with `classes` only the head's first so many rows exist."""
         import torch
@@ -61,6 +70,8 @@ class HeadLoss(ABC):
         logits = self.logits(embeddings, head, labels)
         if classes is not None:
             logits = logits.masked_fill(torch.arange(head.shape[0], device=head.device) >= classes, -math.inf)
+        if (others := self.other_logits(embeddings)) is not None:
+            logits = torch.cat([logits, others], dim=1)
         return functional.cross_entropy(logits, labels, reduction="none")
 
     def mean(
@@ -93,12 +104,55 @@ class Cosine(HeadLoss):
 
     Attributes:
         scale: factor on cosines, > 0.
+        negatives: public directions that no example may lie at, float [m, d] of length 1, set by `against`.
+        radius: angle ρ around a negative within which nothing pushes an example away, in [0, π), set by `against`.
     """
 
     scale: float = 30.0
+    negatives: Any = field(default=None, metadata={SET_BY_RUN: True}, compare=False, repr=False)
+    radius: float = field(default=0.0, metadata={SET_BY_RUN: True}, repr=False)
 
     def __post_init__(self) -> None:
         _check.positive(scale=self.scale)
+
+    def against(self, negatives: Tensor | None, radius: float = 0.0) -> Self:
+        """The loss with more classes that no example is of.
+
+        Args:
+            negatives: their directions, float [m, d]; they are normalised. None or no row for none.
+            radius: ρ in [0, π); 0 makes them classes like all others.
+
+        Raises:
+            InputError: a direction is zero or not finite, or no such radius.
+        """
+        import torch
+        from torch.nn import functional
+
+        _check.between(0.0, math.pi, ends="[)", radius=radius)
+        if negatives is None or not len(negatives):
+            return replace(self, negatives=None, radius=0.0)
+        lengths = torch.linalg.vector_norm(negatives.double(), dim=-1)
+        if negatives.dim() != 2 or not (torch.isfinite(lengths) & (lengths > 0)).all():
+            raise InputError(
+                f"negatives must be finite directions [m, d] other than zero, got {tuple(negatives.shape)}; leave out "
+                "those that are not"
+            )
+        return replace(self, negatives=functional.normalize(negatives.detach(), dim=1), radius=radius)
+
+    def other_logits(self, embeddings: Tensor) -> Tensor | None:
+        """Of the negatives: s · cos(max(θ − ρ, 0)), with finite gradients at every angle θ."""
+        import torch
+        from torch.nn import functional
+
+        if self.negatives is None:
+            return None
+        directions = self.negatives.to(embeddings.device, embeddings.dtype)
+        cosines = functional.linear(functional.normalize(embeddings, dim=1), directions)
+        if not self.radius:
+            return self.scale * cosines
+        sines = (1 - cosines**2).clamp(min=1e-6).sqrt()  # the derivative of a root has no end at 0
+        turned = cosines * math.cos(self.radius) + sines * math.sin(self.radius)
+        return self.scale * torch.where(cosines >= math.cos(self.radius), 1.0, turned)
 
     def logits(self, embeddings: Tensor, head: Tensor, labels: Tensor) -> Tensor:
         """Scaled cosines."""
