@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from sfumato.federated.fedemb import FedEmb
     from sfumato.federated.fedrecon import FedRecon, Personal
     from sfumato.federated.losses import ArcFace, ClassLoss, CosFace, Cosine, NextTokenLoss, Softmax, SquaredLoss
+    from sfumato.federated.privacyface import PrivacyFace
     from sfumato.federated.tasks import NextToken, Personalised, Verification
     from sfumato.federated.vocabulary import PrivateVocabulary
 
@@ -41,6 +42,7 @@ __all__ = [
     "PartlyLocalTraining",
     "Personal",
     "Personalised",
+    "PrivacyFace",
     "PrivateVocabulary",
     "Reconstruction",
     "SharedHead",

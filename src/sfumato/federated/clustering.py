@@ -45,7 +45,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -238,11 +238,7 @@ class DPLC:
 
         rows, public, back = _prepared(centres, candidates, projection)
         identities = len(rows)
-        if identities < self.threshold:
-            raise InputError(
-                f"a threshold of {self.threshold:,} needs as many identities, got {identities:,}; lower it, or take "
-                "more identities"
-            )
+        self._refuse_few(identities)
         with Run.open(out, plan=self.to_json(), seed=self.seed, resume=resume, budget=budget) as run:
             fingerprint = _fingerprint(self.to_json(), rows, public, back)
             saved = run.begin(fingerprint, "add_remove", resume=resume, what="clusters", costs=[self.event(identities)])
@@ -285,6 +281,80 @@ class DPLC:
             if cluster.usable:
                 left &= ~_inside(rows, cluster.direction, limit)
         return clusters
+
+    def release_in_silos(
+        self,
+        run: Run,
+        silos: Sequence[np.ndarray],
+        candidates: np.ndarray,
+        *,
+        releases: int,
+        name: str,
+        projection: np.ndarray | None = None,
+    ) -> list[tuple[Cluster, ...]]:
+        """Release directions of several clients that share no identity, in a run that has begun.
+
+        An identity is in one client's data, so each release costs once for all clients: its noise is independent in
+        each, and of one size. Where a person may be in several, `silos` counts them.
+
+        Args:
+            run: where the releases stand, and whose randomness is drawn from.
+            silos: the centres of each client, float [identities, d].
+            candidates, projection: as for `release`; for all clients.
+            releases: of this call; those of all calls for a run are at most `self.releases`.
+            name: of this call in the run; another call has another.
+
+        Returns:
+            of each client, in the order of their release; the run states what they cost.
+
+        Raises:
+            InputError: as for `release`.
+        """
+        prepared = [_prepared(centres, candidates, projection) for centres in silos]
+        for rows, _, _ in prepared:
+            self._refuse_few(len(rows))
+        if self.delta is None or self.as_printed:
+            raise InputError("clusters of several silos need a delta of their own, and not as_printed; set delta")
+        directions, back, noise = prepared[0][1], prepared[0][2], self._noise(self.delta)
+        every, limit = [rows for rows, _, _ in prepared], math.cos(self.radius)
+        left = [np.ones(len(rows), bool) for rows in every]
+        clusters: list[list[Cluster]] = [[] for _ in every]
+
+        def chosen_in_each(source: RandomSource) -> dict[str, Tensor]:
+            found = [
+                self._choose(rows, there, directions, None, source.within(f"silo {silo}"))["candidate"]
+                for silo, (rows, there) in enumerate(zip(every, left, strict=True))
+            ]
+            return {"candidates": torch.stack(found)}
+
+        def sums_of_each(source: RandomSource) -> dict[str, Tensor]:
+            found = [
+                _noisy_sum(rows, there & _inside(rows, directions[each], limit), noise, source.within(f"silo {silo}"))
+                for silo, (rows, there, each) in enumerate(zip(every, left, chosen, strict=True))
+            ]
+            return {part: torch.stack([each[part] for each in found]) for part in ("sum", "count")}
+
+        for number in range(1, releases + 1):
+            about: dict[str, Any] = {"silos": len(every)}
+            word = f"{name} candidate {number}"
+            found = run.release(word, self._selection() * self.silos, chosen_in_each, **about)
+            chosen = found["candidates"].tolist()
+            about |= {"noise_std": noise, "count_noise_std": _COUNT_NOISE * noise}
+            sums = run.release(f"{name} cap {number}", self._sums(noise) * self.silos, sums_of_each, **about)
+            for silo, rows in enumerate(every):
+                total, count = sums["sum"][silo].numpy(), float(sums["count"][silo])
+                cluster = self._cluster(chosen[silo], total, count, noise)
+                clusters[silo].append(cluster)
+                if cluster.usable:
+                    left[silo] &= ~_inside(rows, cluster.direction, limit)
+        return [tuple(_brought_back(cluster, back) for cluster in each) for each in clusters]
+
+    def _refuse_few(self, identities: int) -> None:
+        if identities < self.threshold:
+            raise InputError(
+                f"a threshold of {self.threshold:,} needs as many identities, got {identities:,}; lower it, or take "
+                "more identities"
+            )
 
     def _choose(
         self,

@@ -128,6 +128,12 @@ class LocalContribution(Contribution):
         self._trainers = [kind(local, copy) for copy in copies]
         self._pool = ThreadPoolExecutor(threads, initializer=torch.set_num_threads, initargs=(1,))
 
+    def set_client(self, client: Client) -> None:
+        """What every client does from the next round on: the same steps, with another loss of public values."""
+        self.local = client
+        for trainer in self._trainers:
+            trainer.local = client
+
     def clipped_sum(self, context: RoundContext) -> ClippedSum:
         """Train the cohort and add up its bounded deltas."""
         theta, cohort, round, source = context.theta, context.cohort, context.round, context.source

@@ -342,6 +342,11 @@ class Run:
         self._rounds_taken.append(phase)
 
     @property
+    def history_word(self) -> str:
+        """What was recorded so far, as one word (`HistoryDigest`): a part of what noise is drawn from."""
+        return self._history_digest.word
+
+    @property
     def asked_to_stop(self) -> bool:
         """Whether a signal asked this process to stop at the next place where the run can go on."""
         return self._interrupt.asked

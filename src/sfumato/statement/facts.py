@@ -57,6 +57,8 @@ class Facts:
         disclosure: answers to the questions of `sfumato.statement.QUESTIONS` that follow from what ran, besides
             those of every run.
         no_guarantee: the sentence of a run that promises nothing.
+        covered_part: of such a run, what has a guarantee by itself: the sentence on what has none, and the answer to
+            "released"; None where nothing has one.
     """
 
     unit: Unit
@@ -74,6 +76,7 @@ class Facts:
     released: tuple[Mapping[str, Any], ...] = ()
     disclosure: dict[str, str] = field(default_factory=dict)
     no_guarantee: Assumption = _NO_NOISE
+    covered_part: tuple[Assumption, Assumption] | None = None
 
 
 KEY_DELETED = render(Assumption("key_deleted"))
@@ -113,10 +116,10 @@ def make_statement(
         sampling=facts.sampling,
         mechanism=facts.mechanism,
         noise_source=render(Assumption("randomness_os" if noise_source == "os" else "randomness_seeded")),
-        assumptions=tuple(map(render, _assumptions(event, facts, noise_source) if private else (facts.no_guarantee,))),
+        assumptions=tuple(map(render, _assumptions(event, facts, noise_source) if private else _no_guarantee(facts))),
         population=facts.population,
         alternatives=(*_alternatives(event, facts), *map(dict, facts.released)) if private else (),
-        disclosure=_disclosure(facts, noise_source, key_on_disk=key_on_disk) if private else _NOT_COVERED,
+        disclosure=_disclosure(facts, noise_source, key_on_disk=key_on_disk) if private else _not_covered(facts),
         tpr_at_1_percent_fpr=float(cost.tpr(FPR)),
         ledger=ledger,
     )
@@ -126,6 +129,14 @@ _NOT_COVERED: dict[str, str] = {
     "released": render(Assumption("released_without_noise")),
     "verification": render(Assumption("verified_no_claim")),
 }
+
+
+def _no_guarantee(facts: Facts) -> tuple[Assumption, ...]:
+    return (facts.no_guarantee, *(() if facts.covered_part is None else facts.covered_part[:1]))
+
+
+def _not_covered(facts: Facts) -> dict[str, str]:
+    return _NOT_COVERED if facts.covered_part is None else {**_NOT_COVERED, "released": render(facts.covered_part[1])}
 
 
 _OF_PERSONS = frozenset({"examples_of_users", "one_patient", "one_record_of_patient"})

@@ -239,6 +239,41 @@ _ALL = (
     ),
     # private clusters
     Sentence(
+        "covers_silos",
+        "not_covered",
+        "The chosen candidates, the noisy sums and numbers, the directions, each silo's noisy update, the backbone "
+        "after every round, the plan and the ledger (the cost of each release) are covered. Class centres, heads, "
+        "metrics, evaluations on private data and checkpoints are not.",
+    ),
+    Sentence(
+        "only_clusters_covered",
+        "not_covered",
+        "The clusters of the silos are covered by themselves. Neither the backbone nor anything else that was computed "
+        "from the records is.",
+    ),
+    Sentence(
+        "silos_backbone_unprotected",
+        "guarantee",
+        "The backbone was trained without noise, so there is no differential privacy guarantee for what leaves a silo "
+        "as a whole. {clusters}.",
+    ),
+    Sentence(
+        "silos_clusters_protected",
+        "guarantee",
+        "The clusters alone are covered: given the backbones that made them, all clusters of an identity's silo are "
+        "({epsilon}, {delta})-differentially private for this identity, who comes or goes.",
+    ),
+    Sentence(
+        "silos_clusters_unprotected",
+        "guarantee",
+        "What silos shared besides the backbone had no guarantee for an identity, either.",
+    ),
+    Sentence(
+        "silos_shared_nothing",
+        "guarantee",
+        "Silos shared no clusters.",
+    ),
+    Sentence(
         "as_printed",
         "guarantee",
         "Nothing is proven for this algorithm as it is printed: whether a cap reaches the threshold, its size, and "
@@ -256,6 +291,17 @@ _ALL = (
         "The candidates, the projection, the radius and the threshold are public. None was chosen by looking at these "
         "identities.",
         usual="public candidates",
+    ),
+    Sentence(
+        "silos_disjoint",
+        "assumptions",
+        "Each identity is in one of {count} silos, and pays for the releases of that one. The cost is that of the "
+        "smallest silo, where an identity is drawn most often.",
+    ),
+    Sentence(
+        "silos_without_clusters",
+        "assumptions",
+        "No cluster was large enough to be used in {rounds} of {gatherings} releases. Their cost counts.",
     ),
     Sentence(
         "one_silo",
@@ -683,6 +729,11 @@ _ALL = (
         "released_without_noise",
         "answers",
         "The model, the ledger and the plan. Nothing is covered, as no noise was added.",
+    ),
+    Sentence(
+        "released_clusters",
+        "answers",
+        "The model, the silos' clusters, the ledger and the plan. Of these, the clusters are covered by themselves.",
     ),
     Sentence(
         "released_answers",

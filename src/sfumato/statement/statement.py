@@ -499,7 +499,8 @@ class Statement:
 
     def _left_out(self) -> tuple[str, ...]:
         if math.isinf(self.epsilon):
-            return (render(Assumption("nothing_covered")),)
+            partly = tuple(said for said in self.sentences if said.id == "only_clusters_covered")
+            return partly or (render(Assumption("nothing_covered")),)
         if self.version == 1:
             return ()
         two = Assumption("two_units", {"epsilon": _upper(2 * self.epsilon, 4)})
