@@ -69,6 +69,9 @@ class DPSGD(Plan):
             min_separation sampling a pass is as many whole batches as there are: one more would let somebody take part
             once more.
         examples: how examples go through the model: micro-batches, augmentation, precision.
+        tables: embeddings take their noise in every step ("dense"), or a row takes it when it is next read
+            ("deferred"): the same law and the same cost, in steps that touch only the rows that a batch reads. It needs
+            SGD and independent noise.
     """
 
     task: TaskName = "classes"
@@ -77,6 +80,7 @@ class DPSGD(Plan):
     cohort: Sampler = part(default=Poisson(size=256), converter=COHORTS)
     server: Optimizer = part(default=Optimizer(learning_rate=0.5), converter=OPTIMIZERS)
     examples: ExampleTraining = part(default=ExampleTraining(), converter=EXAMPLES)
+    tables: Literal["dense", "deferred"] = "dense"
 
     name: ClassVar[str] = "dpsgd"
     unit: ClassVar[Unit] = "example"
@@ -110,6 +114,7 @@ class DPSGD(Plan):
 
     def __post_init__(self) -> None:
         _check.one_of(get_args(TaskName), task=self.task)
+        _check.one_of(("dense", "deferred"), tables=self.tables)
         super().__post_init__()
         if self.steps is not None:
             _check.whole(steps=self.steps)
@@ -154,7 +159,13 @@ class DPSGD(Plan):
 
         loss = loss_named(self.task, data) if loss is None else loss
         return ExampleContribution(
-            model=model, data=data, loss=loss, device=device, trainable=self.trainable, examples=self.examples
+            model=model,
+            data=data,
+            loss=loss,
+            device=device,
+            trainable=self.trainable,
+            examples=self.examples,
+            tables=self.tables,
         )
 
     def fit(

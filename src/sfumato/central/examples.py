@@ -43,6 +43,7 @@ from sfumato.models.check import failing_layer
 from sfumato.per_example import Recording, covered
 from sfumato.training import Trainable
 from sfumato.training.contribution import ROWS, ModelFingerprint, fingerprint_of, refuse_private_as_public
+from sfumato.training.row_tables import Tables, embeddings_in
 
 Augmentation = Literal["none", "flip", "crop_flip"]
 _MARGIN = 4  # pixels that a crop may move by, as for CIFAR-10 (De et al. 2022)
@@ -238,6 +239,7 @@ class ExampleContribution(GradientSum):
         loss: one loss an example.
         trainable: which parameters are trained; see `sfumato.models.trainable_parameters`.
         examples: how examples go through the model.
+        tables: "deferred" lets embeddings train row by row.
         device: where to train.
 
     Raises:
@@ -253,10 +255,12 @@ class ExampleContribution(GradientSum):
         loss: LossPerExample = cross_entropy,
         trainable: str = "all",
         examples: ExampleTraining = _AS_USUAL,
+        tables: Literal["dense", "deferred"] = "dense",
         device: str = "cpu",
     ) -> None:
         refuse_no_values(model)
-        super().__init__(Trainable(model, trainable, device=device), len(data), torch.device(device))
+        held = Tables(embeddings_in(model, trainable)) if tables == "deferred" else None
+        super().__init__(Trainable(model, trainable, device=device, tables=held), len(data), torch.device(device))
         self.data = data
         self.copies = examples.copies
         self._loss = loss
@@ -274,6 +278,7 @@ class ExampleContribution(GradientSum):
             memory_budget=examples.memory_budget,
             first=lambda most: spread(data, most),
         )
+        self.trained.tables.live()
 
     def read(self, examples: np.ndarray, key: int) -> Rows:
         """The inputs, augmented, and the targets."""

@@ -230,14 +230,15 @@ class GradientSum(Contribution):
         theta, round, source = context.theta, context.round, context.source
         self.trained.load(theta)
         self.prepare()
-        share = context.new_sum(self.trained.layout)
+        share = context.new_sum(self.trained.layout, self.trained.tables.sums())
         examples, key = context.cohort.units, reading_key(source, round)
         looked_at = self._looked_at(len(examples), round, source)
         if (looked_at or not round) and due(round, self.rounds, source, seldom=True):
             part = examples[: max(self.micro_batch, _BEHIND)]
             if not round and len(part) < _BEHIND:  # a small draw must not leave out what comes before the first step
                 part = self._spread(_BEHIND)
-            self._look_before(part, round, key)
+            with self.trained.tables.tried_out():
+                self._look_before(part, round, key)
         start = 0
         while start < len(examples):
             part = examples[start : start + self.micro_batch]
@@ -352,7 +353,8 @@ class GradientSum(Contribution):
         Returns:
             their losses and squared norms, [n] each; None if memory ran out before anything was added.
         """
-        parameters = [[self.trained.parameters[i] for i in group] for group in share.groups]
+        every = [*self.trained.parameters, *self.trained.tables.placeholders(self.model)]
+        parameters = [[every[i] for i in group] for group in share.groups]
         try:
             recording, losses = self._recorded(examples, key)
             # One group is the whole model, whose norm is cheaper to find at once.

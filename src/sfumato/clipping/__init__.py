@@ -6,7 +6,7 @@ from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
     from sfumato.clipping.bounds import CLIPPINGS, Adaptive, Automatic, Flat, NormBound, PerLayer
-    from sfumato.clipping.clipped_sum import ClippedSum, Layout, Tally
+    from sfumato.clipping.clipped_sum import ClippedSum, Layout, RowSum, Tally
 
 __all__ = [
     "CLIPPINGS",
@@ -17,6 +17,7 @@ __all__ = [
     "Layout",
     "NormBound",
     "PerLayer",
+    "RowSum",
     "Tally",
 ]
 __getattr__, __dir__ = lazily(__name__)

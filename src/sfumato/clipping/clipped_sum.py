@@ -41,7 +41,7 @@ Counts and sums of a round, as one vector that processes add up. All of them are
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -131,6 +131,35 @@ _PIECE = 1 << 6  # numbers whose squares are added up in single precision
 _LEAST, _MOST = 1e-12, 1e15  # norms whose squares are far from the ends of single precision
 
 
+class RowSum:
+    """The sum of some rows of a table, as large as the rows that were added.
+
+    Args:
+        width: numbers in a row.
+        device: where it is held.
+    """
+
+    dtype = torch.float64
+
+    def __init__(self, width: int, device: torch.device | str = "cpu") -> None:
+        self._rows = [torch.zeros(0, dtype=torch.int64, device=device)]
+        self._values = [torch.zeros(0, width, dtype=torch.float64, device=device)]
+
+    def index_add_(self, dim: int, rows: Tensor, values: Tensor) -> None:
+        """Add float64 [n, width] to the rows int64 [n], of which some may be the same; `dim` is 0."""
+        found, which = torch.unique(rows, return_inverse=True)
+        self._rows.append(found)
+        self._values.append(values.new_zeros(len(found), values.shape[1]).index_add_(0, which, values))
+
+    def gathered(self) -> tuple[Tensor, Tensor]:
+        """The rows, in rising order, and their sums: int64 [n] and float64 [n, width]."""
+        rows, values = torch.cat(self._rows), torch.cat(self._values)
+        found, which = torch.unique(rows, return_inverse=True)
+        total = values.new_zeros(len(found), values.shape[1]).index_add_(0, which, values)
+        self._rows, self._values = [found], [total]
+        return found, total
+
+
 class ClippedSum:
     """Σ w(Δ)·Δ over contributions Δ, with counts that are private: see `Tally`.
 
@@ -140,9 +169,11 @@ class ClippedSum:
         layout: of a contribution.
         device: where the sum is held.
         out: float64 [size] that holds the sum, overwritten; None takes new memory.
+        tables: sums of tables that are no part of the vector, by the name of their parameter.
 
     Attributes:
         total: float64 [size], the sum so far.
+        tables: those of the tables.
         tally: counts so far.
         groups: the parameters that are bounded together, as indices.
     """
@@ -155,12 +186,14 @@ class ClippedSum:
         *,
         device: torch.device | str = "cpu",
         out: Tensor | None = None,
+        tables: Mapping[str, RowSum] | None = None,
     ) -> None:
         if clip_norm is not None:
             _check.positive(clip_norm=clip_norm, remedy="for a run without privacy use clip_norm=None")
         self.total = torch.zeros(layout.size, dtype=torch.float64, device=device) if out is None else out.zero_()
         self.tally = Tally(device)
-        self.groups = bound.groups(layout.names)
+        self.tables = dict(tables or {})
+        self.groups = bound.groups([*layout.names, *self.tables])
         self._bound, self._clip_norm, self._layout = bound, clip_norm, layout
 
     def add(self, contribution: Tensor) -> None:
@@ -183,9 +216,10 @@ class ClippedSum:
                 for piece, part, weight in self._pieces(chunk, list(weights.to(chunk.dtype))):
                     piece.add_(torch.mv(part.T, weight))
 
-    def parts(self) -> list[Tensor]:
-        """Views of `total` in the parameters' shapes; what is added through them must be weighted by `weigh`."""
-        return self._layout.views(self.total)
+    def parts(self) -> list[Any]:
+        """Views of `total` in the parameters' shapes, then the sums of tables; what is added through them must be
+        weighted by `weigh`."""
+        return [*self._layout.views(self.total), *self.tables.values()]
 
     def weigh(self, norms: Tensor) -> Tensor:
         """Weights of contributions, which are counted.

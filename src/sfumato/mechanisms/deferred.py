@@ -66,6 +66,7 @@ class History:
     Attributes:
         steps: how many there are.
         size: numbers of the state: the weight, then its momentum and its average where they are kept.
+        plain: whether a step adds to the weight alone, and changes it by nothing else.
     """
 
     def __init__(
@@ -75,8 +76,10 @@ class History:
         _check.non_negative(weight_decay=weight_decay)
         self._momentum, self._nesterov, self._decay, self._averaged = momentum, nesterov, weight_decay, averaged
         self.size = 1 + (momentum > 0) + averaged
+        self.plain = self.size == 1 and not weight_decay
         self.steps = 0
         self._settings = np.zeros((0, 3))
+        self._collected = np.zeros(1)  # variance of the noise of the first so many steps together, in plain SGD
         self._blocks: list[tuple[np.ndarray, np.ndarray]] = []  # of 2^k steps each: Φ and C, [blocks, size, size]
 
     def append(self, *, rate: float, noise_std: float, average: float = 0.0) -> None:
@@ -92,6 +95,8 @@ class History:
         self._settings[self.steps] = rate, noise_std, average
         through, inwards = self._matrices(rate, average)
         block = through, np.outer(inwards, inwards) * noise_std**2
+        self._collected = _grown(self._collected, self.steps + 1)
+        self._collected[self.steps + 1] = self._collected[self.steps] + (rate * noise_std) ** 2
         place, level = self.steps, 0
         while True:
             if level == len(self._blocks):
@@ -141,6 +146,15 @@ class History:
             self._go(phi, covariance, reached, np.flatnonzero(reached + (1 << level) <= end), level)
         return phi, covariance
 
+    def collected(self, starts: np.ndarray, end: int, *, noise_before: np.ndarray) -> np.ndarray:
+        """The standard deviation of the noise from each of some steps to `end`, float64 [n], in plain SGD.
+
+        Args:
+            starts, end, noise_before: as for `between`.
+        """
+        sums = self._collected
+        return np.sqrt(sums[end] - sums[starts - noise_before])
+
     def _go(self, phi: np.ndarray, covariance: np.ndarray, reached: np.ndarray, chosen: np.ndarray, level: int) -> None:
         """Take some of the intervals one block further, in place."""
         if len(chosen):
@@ -154,7 +168,7 @@ class History:
 
     def load(self, settings: np.ndarray) -> None:
         """Go on after the steps of a checkpoint."""
-        self.steps, self._settings, self._blocks = 0, np.zeros((0, 3)), []
+        self.steps, self._settings, self._blocks, self._collected = 0, np.zeros((0, 3)), [], np.zeros(1)
         for rate, noise_std, average in settings.tolist():
             self.append(rate=rate, noise_std=noise_std, average=average)
 
@@ -228,6 +242,16 @@ class RowState:
         self._known[rows] = 2 * at + 3
         return bool(np.isfinite(values).all())
 
+    def whole(self, *, averaged: bool = False) -> np.ndarray:
+        """The table, or its moving average, float [V, d]; after `flush`.
+
+        Raises:
+            InputError: a row still lacks noise.
+        """
+        if (self._known != 2 * self._history.steps).any():
+            raise InputError(f"rows of the table {self.name} still lack noise; flush it before it leaves")
+        return self._others[-1] if averaged else self.weight
+
     def flush(self, source: RandomSource) -> None:
         """Catch up with all rows: only after this may the table leave."""
         for start in range(0, len(self.weight), _ROWS):
@@ -262,18 +286,23 @@ class RowState:
         rows = rows[self._known[rows] != 2 * now]
         if not len(rows):
             return
-        known, which = np.unique(self._known[rows], return_inverse=True)
-        through, covariance = self._history.between(known >> 1, now, noise_before=known % 2 == 1)
-        values = self._values(rows)
-        size, width = values.shape[1:]
-        moved = values if size == 1 and not self._history._decay else through[which] @ values
-        factors = cholesky(covariance)
-        if factors.any():
-            stream = source.stream("deferred noise", self.name, now)
-            normals = stream.normals_of(rows, size * width).reshape(len(rows), size, width)
-            moved = moved + factors[which] @ normals
-        self._write(rows, moved)
+        codes = self._known[rows]
         self._known[rows] = 2 * now
+        stream, width = source.stream("deferred noise", self.name, now), self.weight.shape[1]
+        if self._history.plain:  # a weight only collects noise
+            scales = self._history.collected(codes >> 1, now, noise_before=codes % 2)
+            if scales.any():
+                moved = stream.normals_of(rows, width)
+                moved *= scales[:, None]
+                self.weight[rows] += moved.astype(self.weight.dtype)
+            return
+        known, which = np.unique(codes, return_inverse=True)
+        through, covariance = self._history.between(known >> 1, now, noise_before=known % 2 == 1)
+        values, factors, size = self._values(rows), cholesky(covariance), self._history.size
+        moved = through[which] @ values
+        if factors.any():
+            moved += factors[which] @ stream.normals_of(rows, size * width).reshape(len(rows), size, width)
+        self._write(rows, moved)
 
     def _values(self, rows: np.ndarray) -> np.ndarray:
         return np.stack([each[rows] for each in (self.weight, *self._others)], axis=1, dtype=np.float64)

@@ -38,6 +38,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from sfumato._check import InputError
 from sfumato._torch import at_least_single, full_precision
 from sfumato.models import PublicBatchNorm, WSConv2d, coupled_layers
+from sfumato.models.row_embedding import RowEmbedding
 from sfumato.per_example.attention import AttentionRule
 from sfumato.per_example.fallback import AroundFallbackRule, FallbackRule, WholeFallbackRule
 from sfumato.per_example.layers import (
@@ -51,6 +52,7 @@ from sfumato.per_example.layers import (
     LinearRule,
     PublicBatchNormRule,
     RMSNormRule,
+    RowEmbeddingRule,
     StandardisedConvolutionRule,
 )
 from sfumato.per_example.recurrent import RecurrentRule
@@ -334,6 +336,7 @@ _RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
     (nn.Conv1d, ConvolutionRule),
     (nn.Conv2d, ConvolutionRule),
     (nn.Conv3d, ConvolutionRule),
+    (RowEmbedding, RowEmbeddingRule),
     (nn.Embedding, EmbeddingRule),
     (nn.EmbeddingBag, EmbeddingBagRule),
     (nn.LayerNorm, LayerNormRule),

@@ -59,6 +59,7 @@ from torch.utils._pytree import tree_leaves
 
 from sfumato._torch import at_least_single
 from sfumato.models import PublicBatchNorm, WSConv2d
+from sfumato.models.row_embedding import RowEmbedding
 from sfumato.per_example.rule import Dense, Factor, Factors, Layer, Outer, OutputRule, Rows, Rule, Tap
 from sfumato.per_example.workspace import Shared, Workspace
 
@@ -207,6 +208,19 @@ class EmbeddingRule(OutputRule):
         if module.padding_idx is not None:
             rows = rows.masked_fill((ids == module.padding_idx)[:, :, None], 0.0)
         return {"weight": Rows(ids, rows, module.num_embeddings)}
+
+
+class RowEmbeddingRule(EmbeddingRule):
+    """A table whose rows are kept elsewhere: rows of it by their ids, or its placeholder rows."""
+
+    def factors(self, layer: Layer[RowEmbedding], saved: Tensor, gradient: Tensor) -> Factors:  # type: ignore[override]
+        module = layer.module
+        places = module.places(saved)
+        ids = places.reshape(len(saved), -1)
+        rows = gradient.reshape(len(saved), -1, gradient.shape[-1])
+        if module.padding_idx is not None:
+            rows = rows.masked_fill((ids == module.padding_idx)[:, :, None], 0.0)
+        return {"weight": Rows(ids, rows, module.num_embeddings if module.live else len(module.weight))}
 
 
 class EmbeddingBagRule(OutputRule):

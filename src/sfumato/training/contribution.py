@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato._types import Stated
-from sfumato.clipping import ClippedSum, Layout, NormBound
+from sfumato.clipping import ClippedSum, Layout, NormBound, RowSum
 from sfumato.guard.trial import in_double, seed_dropout, states
 from sfumato.models.public_batch_norm import public_inputs_of
 from sfumato.sampling import Cohort
@@ -69,9 +69,9 @@ class RoundContext:
     source: RandomSource
     out: Tensor | None = None
 
-    def new_sum(self, layout: Layout) -> ClippedSum:
+    def new_sum(self, layout: Layout, tables: Mapping[str, RowSum] | None = None) -> ClippedSum:
         """The sum of this round, empty."""
-        return ClippedSum(self.bound, self.clip_norm, layout, device=self.theta.device, out=self.out)
+        return ClippedSum(self.bound, self.clip_norm, layout, device=self.theta.device, out=self.out, tables=tables)
 
 
 class Contribution(Protocol):
@@ -184,7 +184,11 @@ def fingerprint_of(trained: Trainable, losses: Callable[[nn.Module], Tensor]) ->
         trained: the model; a fresh copy of it is tried.
         losses: float [n], of a model in training mode, from inputs that `placeholder` gives.
     """
-    weights = placeholder_weights(trained)
+    with trained.tables.tried_out():
+        return _fingerprint(trained, losses, placeholder_weights(trained))
+
+
+def _fingerprint(trained: Trainable, losses: Callable[[nn.Module], Tensor], weights: Tensor) -> ModelFingerprint:
     for precision in ("double", "single"):
         model = trained.released_model(weights).train()
         names = set(trained.layout.names)

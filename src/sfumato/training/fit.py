@@ -28,6 +28,7 @@ from sfumato._types import Assumption, Stated
 from sfumato.data.domain import BUILT
 from sfumato.guard import Coupled, examples_tried
 from sfumato.ledger import Budget
+from sfumato.mechanisms import Gaussian
 from sfumato.runs import Checkpoint, Run, RunFolder, Team, share_cores
 from sfumato.runs.checkpoint import FROZEN, load_frozen
 from sfumato.sampling import Poisson, VirtualClients
@@ -418,6 +419,9 @@ class Setup:
         trained.load_frozen(frozen)
         optimizer = self.options.optimizer or plan.optimizer_for(private_sum)
         server = _server(plan, optimizer, trained.views(theta), theta, private_sum.rounds)
+        if trained.tables:
+            _refuse_deferred(private_sum, team)
+            trained.tables.start(server.row_steps())
         return Parts(private_sum, contribution, theta, frozen, server)
 
     def measure_before(self, run: Run, parts: Parts) -> None:
@@ -545,7 +549,7 @@ class Setup:
 
     def _released(self, trained: Trainable, theta: Tensor) -> tuple[dict[str, Tensor], nn.Module]:
         """Tensors and module of the whole model."""
-        tensors, model = trained.released(theta), trained.released_model(theta)
+        tensors, model = trained.released(theta), trained.released_model(theta, final=True)
         if self.joined is None:
             return tensors, model
         whole = self.joined(model)
@@ -580,7 +584,8 @@ class Setup:
 
     def _measured(self, contribution: Contribution, theta: Tensor, users: Any) -> dict[str, Any]:
         model = contribution.trained.released_model(theta)
-        return self.task.measure(model, users, curve=True, device=self.options.device)
+        with contribution.trained.tables.as_released():
+            return self.task.measure(model, users, curve=True, device=self.options.device)
 
     def _measure_or_warn(self, run: Run, contribution: Contribution, theta: Tensor) -> dict[str, Any] | None:
         """A model that has collapsed cannot be measured; that must not cost the run its files."""
@@ -615,6 +620,21 @@ def _server(plan: Plan, make: OptimizerFactory, views: list[Tensor], theta: Tens
         schedule=plan.server.rate_schedule(rounds),
         average=None if decay is None else MovingAverage(theta, decay=decay),
     )
+
+
+def _refuse_deferred(private_sum: PrivateSum, team: Team) -> None:
+    """Refuse what rows that are read now and then cannot follow.
+
+    Raises:
+        InputError: noise that is correlated over time, or several processes.
+    """
+    if not isinstance(private_sum.mechanism, Gaussian):
+        raise InputError(
+            f"deferred noise is independent from step to step, got {private_sum.mechanism.describe()}; use "
+            "noise=gaussian, or tables=dense"
+        )
+    if team.size > 1:
+        raise InputError(f"tables=deferred trains in one process, got {team.size}; start one, or use tables=dense")
 
 
 # A run that goes on after the frozen first layers of its model.

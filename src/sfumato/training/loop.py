@@ -170,6 +170,8 @@ class Loop:
         self._beginning: str | None = None
         self._by_beginning = phase is not None
         self._source = run.source
+        self._evaluated_every = 0
+        self._evaluated_before: int | None = None
 
     @property
     def finished(self) -> bool:
@@ -193,6 +195,8 @@ class Loop:
             show: gets every row of the metrics.
         """
         saved_at, watch = time.monotonic(), Watch()
+        self._evaluated_every = self._every(cadence) if evaluate else 0
+        self._refuse_other_reads()
         if not self._resumed:
             self._begin()
             self._evaluate(cadence, evaluate, show)
@@ -229,7 +233,8 @@ class Loop:
         self._note(row, show)
         if (line := watch.add(row)) and self._run.team.leads:
             warnings.warn(line, stacklevel=3)
-        self._callback.on_round(row)
+        with self._contribution.trained.tables.tried_out():  # a model that a callback has kept reads no rows
+            self._callback.on_round(row)
         return stop
 
     def resume(self, saved: Checkpoint) -> None:
@@ -246,12 +251,14 @@ class Loop:
             refuse_other(then, now, processes_then=saved.state["processes"], processes_now=self._run.team.size)
         self._model_fingerprint = then
         self._draw_under(saved.state.get("beginning"))
+        self._evaluated_before = saved.state.get("evaluated_every")
         self._resumed = True
         self.round, self.clip_norm = saved.state["round"], saved.state["clip_norm"]
         self._theta.copy_(saved.tensors["theta"])
         self._server.load(saved.tensors, saved.state["server"])
         self._contribution.restore_settings(saved.state["contribution"], _under("contribution.", saved.tensors))
         self._sum.mechanism.load(_under("mechanism.", saved.tensors))
+        self._contribution.trained.tables.load(_under("tables.", saved.tensors))
 
     def _begin(self) -> None:
         """Take down what the rounds begin with."""
@@ -269,7 +276,8 @@ class Loop:
         if self._model_fingerprint is not None and self._model_fingerprint["draws"] and self._run.team.size > 1:
             found += f" in {self._run.team.size} processes"  # which divide the draws among them
         own = {f"contribution.{name}": tensor for name, tensor in self._contribution.tensors().items()}
-        tensors = {"theta": self._theta, **self._contribution.trained.frozen(), **own}
+        trained = self._contribution.trained
+        tensors = {"theta": self._theta, **trained.frozen(), **trained.tables.first(), **own}
         return digest(found, {name: tensor.detach().cpu() for name, tensor in tensors.items()})
 
     def _draw_under(self, beginning: str | None) -> None:
@@ -283,8 +291,9 @@ class Loop:
         tensors, numbers = self._server.state()
         noise = {f"mechanism.{name}": tensor for name, tensor in self._sum.mechanism.state().items()}
         own = {f"contribution.{name}": tensor for name, tensor in self._contribution.tensors().items()}
+        rows = {f"tables.{name}": tensor for name, tensor in self._contribution.trained.tables.state().items()}
         self._run.save(
-            {"theta": self._theta, **tensors, **noise, **own},
+            {"theta": self._theta, **tensors, **noise, **own, **rows},
             {
                 "round": self.round,
                 "clip_norm": self.clip_norm,
@@ -292,18 +301,22 @@ class Loop:
                 "contribution": self._contribution.settings(),
                 "behaviour": self._model_fingerprint,
                 "beginning": self._beginning,
+                "evaluated_every": self._evaluated_every,
                 "processes": self._run.team.size,
                 "phase": self._phase,
             },
             complete=self.finished and self._last,
         )
-        self._callback.on_checkpoint(self.round, self._run.folder.path)
+        with self._contribution.trained.tables.tried_out():
+            self._callback.on_checkpoint(self.round, self._run.folder.path)
 
     def _round(self) -> tuple[Tally, bool]:
         """One round: what is known of it privately, and whether a process was asked to stop."""
         index, clip_norm, source, team = self.round, self.clip_norm, self._source, self._run.team
         units = self._sum.sampler.draw(self._contribution.population, index, source)
         cohort = self._sum.grouping.group(units, index, source).take(team.part)
+        trained = self._contribution.trained
+        trained.tables.source = source
         share = self._contribution.clipped_sum(
             RoundContext(self._theta, cohort, index, self._sum.bound, clip_norm, source, self._memory)
         )
@@ -316,13 +329,19 @@ class Loop:
         scale = self._sum.scale(clip_norm)
         if self._sum.mechanism.restarts(index):
             self._server.restart()
+        finite = True
         noisy = self._sum.sum_mechanism(index).release(total, scale=scale, round=index, source=source)
         mean = noisy.div_(self._sum.grouping.clients)
         self._contribution.after_noise(mean, index, source)
-        self._server.step(self._contribution.trained.views(mean), index)
+        self._server.step(trained.views(mean), index)
+        if trained.tables:
+            std = self._sum.sum_mechanism(index).noise_std(scale) / self._sum.grouping.clients
+            finite = trained.tables.step(
+                share.tables.values(), round=index, denominator=self._sum.grouping.clients, noise_std=std
+            )
         self._memory = total  # fresh memory of a large model's size costs more than the step
         # Least and largest in one pass; NaN passes through both.
-        if not all(torch.isfinite(end) for end in torch.aminmax(self._theta)):
+        if not finite or not all(torch.isfinite(end) for end in torch.aminmax(self._theta)):
             raise InputError(
                 f"the model became NaN or infinite in round {index + 1}; start a new run with a lower server "
                 "learning rate or less noise (this cost counts)"
@@ -345,11 +364,15 @@ class Loop:
         evaluate: Callable[[int], dict[str, Any]] | None,
         show: Callable[[dict[str, Any]], None],
     ) -> None:
-        every = max(1, self._sum.rounds // 10) if cadence.evaluate_every is None else cadence.evaluate_every
+        every = self._every(cadence)
         if evaluate and every and (self.round % every == 0 or self.finished):
-            self._contribution.trained.load(self._server.released(self._theta))
+            trained = self._contribution.trained
+            trained.load(self._server.released(self._theta))
+            trained.tables.source = self._source
+            trained.tables.flush()
             try:
-                row = evaluate(self.round)
+                with trained.tables.as_released():
+                    row = evaluate(self.round)
             except InputError as error:
                 if self.round == 0:  # the data is at fault; later on it is the model
                     raise
@@ -358,8 +381,28 @@ class Loop:
             finally:
                 self._forget()
             self._note({"round": self.round, **row}, show)
-            self._callback.on_evaluation({"round": self.round, **row}, self._contribution.trained.model)
+            with trained.tables.as_released():
+                self._callback.on_evaluation({"round": self.round, **row}, trained.model)
             self._forget()
+
+    def _every(self, cadence: Cadence) -> int:
+        """After how many rounds the model is measured; 0 for never."""
+        return max(1, self._sum.rounds // 10) if cadence.evaluate_every is None else cadence.evaluate_every
+
+    def _refuse_other_reads(self) -> None:
+        """Refuse to measure a model with tables in other rounds than before.
+
+        A row's noise follows from when it is read, so two sums would leave under two noises.
+
+        Raises:
+            InputError: with the number of rounds.
+        """
+        before, now = self._evaluated_before, self._evaluated_every
+        if self._contribution.trained.tables and before not in (None, now):
+            raise InputError(
+                f"tables=deferred goes on with measurements in the same rounds, every {before} (0: none), got {now}; "
+                f"give evaluate_every={before} and validation data as before"
+            )
 
     def _forget(self) -> None:
         """Leave no traces of what was measured in the model: who comes first in the next round would meet them."""

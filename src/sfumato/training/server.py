@@ -208,18 +208,18 @@ class MovingAverage:
 
     Attributes:
         vector: float [size], the average.
+        decay: d.
     """
 
     def __init__(self, theta: Tensor, *, decay: float) -> None:
         _check.between(0.0, 1.0, ends="[)", ema_decay=decay)
         self._theta = theta
-        self._decay = decay
+        self.decay = decay
         self.vector = theta.clone()
 
     def add(self, round_index: int) -> None:
         """Take in the vector as it is after this round, from 0."""
-        decay = min(self._decay, (1 + round_index) / (10 + round_index))
-        torch.lerp(self._theta, self.vector, decay, out=self.vector)
+        torch.lerp(self._theta, self.vector, decay_at(self.decay, round_index), out=self.vector)
 
 
 def build(settings: Optimizer, parameters: list[nn.Parameter], learning_rate: float) -> torch.optim.Optimizer:
@@ -242,6 +242,35 @@ def build(settings: Optimizer, parameters: list[nn.Parameter], learning_rate: fl
         return Yogi(parameters, learning_rate, betas=(momentum, 0.999), weight_decay=decay)
     kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "nadam": torch.optim.NAdam}
     return kinds[name](parameters, learning_rate, betas=(momentum, 0.999), weight_decay=decay)
+
+
+@dataclass(frozen=True)
+class RowSteps:
+    """Steps of SGD as rows of a table take them.
+
+    Attributes:
+        momentum, nesterov, weight_decay: of torch's SGD.
+        rate: the learning rate, without its schedule.
+        schedule: of the rate, or None.
+        average: decay of the moving average, or None.
+    """
+
+    momentum: float
+    nesterov: bool
+    weight_decay: float
+    rate: float
+    schedule: Schedule | None
+    average: float | None
+
+    def at(self, round_index: int) -> tuple[float, float]:
+        """The rate, and the decay of the average, in a round, from 0."""
+        factor = 1.0 if self.schedule is None else self.schedule.factor(round_index)
+        return self.rate * factor, 0.0 if self.average is None else decay_at(self.average, round_index)
+
+
+def decay_at(decay: float, round_index: int) -> float:
+    """The decay of a moving average in a round, from 0: less at first."""
+    return min(decay, (1 + round_index) / (10 + round_index))
 
 
 class Server:
@@ -289,6 +318,23 @@ class Server:
         self._optimizer.step()
         if self._average is not None:
             self._average.add(round_index)
+
+    def row_steps(self) -> RowSteps:
+        """The same steps for tables that train row by row.
+
+        Raises:
+            InputError: the optimiser is not linear in the gradients.
+        """
+        groups = self._optimizer.param_groups
+        names = ("dampening", "maximize")
+        if type(self._optimizer) is not torch.optim.SGD or len(groups) > 1 or any(groups[0][name] for name in names):
+            raise InputError(
+                f"deferred noise needs plain SGD, with or without momentum, got {type(self._optimizer).__name__}; use "
+                "server=sgd, or tables=dense"
+            )
+        settings = {name: groups[0][name] for name in ("momentum", "nesterov", "weight_decay")}
+        average = None if self._average is None else self._average.decay
+        return RowSteps(**settings, rate=self._rates[0], schedule=self._schedule, average=average)
 
     def restart(self) -> None:
         """Forget what was gathered from earlier rounds: momentum and running squares."""

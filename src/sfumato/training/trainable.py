@@ -12,6 +12,7 @@ Statistics of public inputs follow the weights; for a release, a fresh copy comp
 
 import copy
 import re
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -21,6 +22,7 @@ from sfumato.clipping import Layout
 from sfumato.guard.trial import Attributes, same_values
 from sfumato.models import PublicBatchNorm, refresh_statistics, trainable_parameters
 from sfumato.models.public_batch_norm import public_inputs_of
+from sfumato.training.row_tables import Tables
 
 HEAD = "head.weight"
 """The released name of a head that is trained with the model."""
@@ -41,6 +43,7 @@ class Trainable:
         local_parameters: a regular expression of whole parameter names: these are each contributor's own. They are no
             part of the vector, begin with the same values for everybody, and are released as they were in the
             beginning.
+        tables: of the model, which train row by row and are no part of the vector either.
 
     Attributes:
         model: the copy, or the user's own.
@@ -49,6 +52,7 @@ class Trainable:
         parameters: the trained parameters, each a view of `vector`.
         vector: float [size], all of them one after the other.
         initial: float [size], the vector to start from.
+        tables: those that train row by row; mostly none.
 
     Raises:
         InputError: the module cannot be copied, nothing is to be trained, a parameter is no real number, a tensor is
@@ -64,15 +68,18 @@ class Trainable:
         head: Tensor | None = None,
         in_place: bool = False,
         local_parameters: str | None = None,
+        tables: Tables | None = None,
     ) -> None:
         self._source = copied(model) if in_place else model
-        self.model = model if in_place else copied(model).to(device).train()
+        self.tables = Tables({}) if tables is None else tables
+        self.model = model if in_place else self._copy().to(device).train()
         bare = head is not None and not any(True for _ in self.model.parameters())
         named = [] if bare else _chosen(self.model, spec)
         self.local_parameters = (
             {} if local_parameters is None else _local_parameters(self.model, named, local_parameters)
         )
-        named = [(name, parameter) for name, parameter in named if name not in self.local_parameters]
+        elsewhere = {*self.local_parameters, *self.tables.names}
+        named = [(name, parameter) for name, parameter in named if name not in elsewhere]
         if head is not None:
             self._refuse_head()
             named = [*named, (HEAD, nn.Parameter(head.to(device, copy=True)))]
@@ -128,15 +135,25 @@ class Trainable:
 
     def released(self, theta: Tensor) -> dict[str, Tensor]:
         """The tensors to release with the parameters `theta`, float [size]: they and what is not trained."""
-        state = self.released_model(theta).state_dict()
-        tensors = {name: value.detach().cpu().clone() for name, value in state.items() if isinstance(value, Tensor)}
+        with self.tables.as_released():
+            state = self.released_model(theta).state_dict()
+        tensors = {
+            name: value if name in self.tables.names else value.detach().cpu().clone()
+            for name, value in state.items()
+            if isinstance(value, Tensor)
+        }
         if self._head:
             tensors[HEAD] = self.views(theta)[-1].detach().cpu().clone()
         return tensors
 
-    def released_model(self, theta: Tensor) -> nn.Module:
-        """A fresh copy of the user's module with the parameters `theta`, in evaluation mode; it has seen no record."""
-        model = copied(self._source).to(theta.device).eval()
+    def released_model(self, theta: Tensor, *, final: bool = False) -> nn.Module:
+        """A fresh copy of the user's module with the parameters `theta`, in evaluation mode; it has seen no record.
+
+        Args:
+            theta: float [size].
+            final: with tables as ordinary layers, which takes all of their noise; not while the run goes on.
+        """
+        model = self._copy().to(theta.device).eval()
         values = {id(tensor): self._kept[name] for name, tensor in self._untrained.items()}
         values |= {id(parameter): view for parameter, view in zip(self.parameters, self.views(theta), strict=True)}
         with torch.no_grad():
@@ -148,12 +165,23 @@ class Trainable:
                             target.copy_(values[id(tensor)])
         for part in _with_public_inputs(model):
             refresh_statistics(part, *(public_inputs_of(part) or ()))
+        if final and self.tables:
+            self.tables.put_into(model, final=True)
+        return model
+
+    def _copy(self) -> nn.Module:
+        """A copy of the user's module, with tables that are read row by row."""
+        if not self.tables:
+            return copied(self._source)
+        model = copied(self._source, sharing=[self._source.get_parameter(name) for name in self.tables.names])
+        self.tables.put_into(model)
         return model
 
     def shapes(self) -> str:
         """Names and shapes, of what is trained and of what is not, to distinguish one model from another."""
         trained = [(name, tuple(shape)) for name, shape in zip(self.layout.names, self.layout.shapes, strict=True)]
-        return f"{trained} {[(name, tuple(value.shape)) for name, value in self._kept.items()]}"
+        kept = [(name, tuple(value.shape)) for name, value in self._kept.items()]
+        return f"{trained} {kept}{self.tables.shapes()}"
 
     def frozen(self) -> dict[str, Tensor]:
         """Tensors of the model that are saved and not trained, as they were before any record was seen."""
@@ -256,14 +284,18 @@ class Trainable:
         }
 
 
-def copied(model: nn.Module) -> nn.Module:
+def copied(model: nn.Module, *, sharing: Sequence[nn.Parameter] = ()) -> nn.Module:
     """A copy of the user's module, which may be tried out and changed.
+
+    Args:
+        model: the user's module.
+        sharing: parameters that the copy has in common with it.
 
     Raises:
         InputError: it holds something that cannot be copied.
     """
     try:
-        return copy.deepcopy(model)
+        return copy.deepcopy(model, {id(parameter): parameter for parameter in sharing})
     except (TypeError, RuntimeError) as error:
         raise InputError(
             f"the model cannot be copied ({first_line(error)}); keep generators, open files and computed tensors "

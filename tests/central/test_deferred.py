@@ -1,0 +1,259 @@
+"""Tables that train row by row: the run, the released model and the guarantee are those of dense noise."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from torch import nn
+
+from sfumato import data
+from sfumato._check import InputError
+from sfumato._random import RandomSource
+from sfumato.central import DPSGD
+from sfumato.clipping import Adaptive, Flat, PerLayer
+from sfumato.mechanisms import Tree
+from sfumato.models.row_embedding import RowEmbedding
+from sfumato.sampling import Cohort
+from sfumato.training import Callback, RunOptions
+from sfumato.training.contribution import RoundContext
+from sfumato.training.server import Optimizer
+
+ROWS, EXAMPLES = 3000, 400
+
+
+class Clicks(nn.Module):
+    """Three columns of ids, two of which share a table, and two numbers."""
+
+    def __init__(self, rows: int = ROWS) -> None:
+        super().__init__()
+        self.tables = nn.ModuleList(nn.Embedding(rows, 4) for _ in range(2))
+        self.dense = nn.Linear(14, 2)
+
+    def forward(self, numbers: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """Logits."""
+        parts = [self.tables[min(column, 1)](ids[:, column]) for column in range(3)]
+        return self.dense(torch.cat([numbers, *parts], dim=1))
+
+
+def clicks(rows: int = ROWS) -> Clicks:
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        return Clicks(rows)
+
+
+def records(examples: int = EXAMPLES, rows: int = ROWS, seed: int = 0) -> data.ExampleDataset:
+    rng = np.random.default_rng(seed)
+    ids = (rng.zipf(1.3, (examples, 3)) % rows).astype(np.int64)
+    numbers = rng.normal(size=(examples, 2)).astype(np.float32)
+    return data.examples_from_arrays((numbers, ids), rng.integers(0, 2, examples), num_classes=2)
+
+
+def plan(**fields) -> DPSGD:
+    usual = {"steps": 12, "cohort": 32, "noise": 1.0, "clipping": 0.5, "seed": 1, "tables": "deferred"}
+    return DPSGD(**{**usual, **fields})
+
+
+SERVERS = {
+    "sgd": Optimizer(learning_rate=0.5),
+    "momentum": Optimizer(learning_rate=0.3, momentum=0.8, weight_decay=0.01),
+    "everything": Optimizer(
+        learning_rate=0.3, momentum=0.7, nesterov=True, weight_decay=0.02, schedule="cosine", warm_up=3, ema_decay=0.9
+    ),
+}
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_without_noise_it_is_the_dense_run(server: str) -> None:
+    found = [
+        plan(noise=0.0, server=SERVERS[server], tables=tables).fit(
+            clicks(), records(), validation=records(60, seed=1), test=records(60, seed=2)
+        )
+        for tables in ("dense", "deferred")
+    ]
+    one, other = (each.model.state_dict() for each in found)
+    assert list(one) == list(other)
+    for name in one:
+        torch.testing.assert_close(other[name], one[name], rtol=1e-5, atol=1e-6)
+    losses = [[row["log_loss"] for row in each.history if row.get("evaluation")] for each in found]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    assert found[0].evaluation["trained"]["log_loss"] == pytest.approx(found[1].evaluation["trained"]["log_loss"])
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("clipping", [Flat(norm=0.5), Adaptive(norm=0.5)])
+def test_rows_that_no_one_read_are_released_with_the_noise_of_dense_rows(server: str, clipping: object) -> None:
+    model, held = clicks(), records()
+    moved = []
+    for tables in ("dense", "deferred"):
+        run = plan(server=SERVERS[server], clipping=clipping, tables=tables)
+        found = run.fit(model, held, validation=records(60, seed=1))
+        bare = plan(server=SERVERS[server], clipping=clipping, tables=tables, noise=0.0).fit(model, held)
+        never = np.setdiff1d(np.arange(ROWS), held.inputs[1][:, 0])
+        difference = found.model.tables[0].weight[never] - bare.model.tables[0].weight[never]
+        moved.append(difference.detach().numpy().ravel())
+    assert stats.ks_2samp(*moved).pvalue > 1e-3
+    assert moved[1].std() > 0.001
+
+
+def test_plain_sgd_gives_them_the_sum_of_all_steps() -> None:
+    found = plan().fit(clicks(), records())
+    never = np.setdiff1d(np.arange(ROWS), records().inputs[1][:, 0])
+    moved = (found.model.tables[0].weight - clicks().tables[0].weight).detach().numpy()[never]
+    assert stats.kstest(moved.ravel() / (0.5 * math.sqrt(12) * 0.5 / 32), "norm").pvalue > 1e-3
+
+
+@pytest.mark.parametrize("bound", [Flat(norm=0.3), PerLayer(norm=0.3)])
+def test_a_clipped_sum_is_the_dense_one(bound: object) -> None:
+    sums = []
+    for tables in ("dense", "deferred"):
+        contribution = plan(tables=tables, clipping=bound).contribution(clicks(), records(), "cpu", 0)
+        theta = contribution.trained.vector.clone()
+        chosen = np.arange(0, EXAMPLES, 3)
+        cohort = Cohort(chosen, chosen, np.arange(len(chosen) + 1))
+        share = contribution.clipped_sum(RoundContext(theta, cohort, 1, bound, 0.3, RandomSource.from_seed(2)))
+        sums.append((share, contribution.trained.layout.names))
+    (dense, names), (rows, rest) = sums
+    expected = dict(zip(names, dense.parts(), strict=True))
+    for name, view in zip(rest, rows.parts(), strict=False):
+        torch.testing.assert_close(view, expected[name])
+    for name, total in rows.tables.items():
+        places, values = total.gathered()
+        whole = torch.zeros(ROWS, 4, dtype=torch.float64).index_add_(0, places, values)
+        torch.testing.assert_close(whole, expected[name])
+    assert rows.tally.row() == dense.tally.row()
+
+
+def test_the_released_model_is_ordinary_and_the_users_own_is_unchanged(tmp_path) -> None:
+    model = clicks()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    found = plan().fit(model, records(), out=tmp_path / "run")
+    assert not any(isinstance(part, RowEmbedding) for part in [*found.model.modules(), *model.modules()])
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+    from safetensors.torch import load_file
+
+    kept = load_file(tmp_path / "run" / "model.safetensors")
+    for name, value in found.model.state_dict().items():
+        assert torch.equal(kept[name], value)
+    assert kept["tables.1.weight"].shape == (ROWS, 4)
+    dense = plan(tables="dense").fit(clicks(), records())
+    assert found.statement.text() == dense.statement.text()
+
+
+class Keeps(Callback):
+    """Keeps what the model's own state_dict gives in the middle of a run."""
+
+    def __init__(self) -> None:
+        self.tables: list[torch.Tensor] = []
+
+    def on_evaluation(self, row: dict, model: nn.Module) -> None:
+        """Twice the same."""
+        if row["round"] == 8:
+            self.tables += [model.state_dict()["tables.0.weight"].clone() for _ in range(2)]
+
+
+def test_a_callback_that_saves_the_model_gets_the_noise_of_all_rows() -> None:
+    keeps = Keeps()
+    options = RunOptions(evaluate_every=4, callbacks=[keeps])
+    plan().fit(clicks(), records(), validation=records(60, seed=1), options=options)
+    assert torch.equal(*keeps.tables)
+    moved = (keeps.tables[0] - clicks().tables[0].weight).detach().numpy()
+    never = np.setdiff1d(np.arange(ROWS), records().inputs[1][:, 0])
+    assert stats.kstest(moved[never].ravel() / (0.5 * math.sqrt(8) * 0.5 / 32), "norm").pvalue > 1e-3
+
+
+class Dies(Callback):
+    """Ends the process's work after a round."""
+
+    def on_round(self, row: dict) -> None:
+        """Fail in the eighth."""
+        if row["round"] == 8:
+            raise RuntimeError("killed")
+
+
+@pytest.mark.parametrize("server", ["sgd", "everything"])
+def test_killed_and_resumed_it_is_byte_identical(server: str, tmp_path) -> None:
+    run, validation = plan(server=SERVERS[server]), records(60, seed=1)
+    for name in ("whole", "killed"):
+        options = RunOptions(checkpoint_every=3, evaluate_every=4, callbacks=[Dies()] if name == "killed" else [])
+        try:
+            run.fit(clicks(), records(), validation=validation, out=tmp_path / name, options=options)
+        except RuntimeError:
+            options = RunOptions(checkpoint_every=3, evaluate_every=4)
+            run.fit(clicks(), records(), validation=validation, out=tmp_path / name, resume=True, options=options)
+    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed"))
+    assert one == other
+
+
+def killed(folder, **fields) -> None:
+    options = RunOptions(checkpoint_every=3, evaluate_every=4, callbacks=[Dies()])
+    with pytest.raises(RuntimeError, match="killed"):
+        plan(**fields).fit(clicks(), records(), validation=records(60, seed=1), out=folder, options=options)
+
+
+def test_other_readings_than_before_are_refused(tmp_path) -> None:
+    killed(tmp_path / "run")
+    with pytest.raises(InputError, match=r"every 4 \(0: none\), got 0; give evaluate_every=4"):
+        plan().fit(clicks(), records(), out=tmp_path / "run", resume=True)
+    killed(tmp_path / "dense", tables="dense")
+    assert plan(tables="dense").fit(clicks(), records(), out=tmp_path / "dense", resume=True).finished
+
+
+def test_other_data_to_measure_on_change_no_noise(tmp_path) -> None:
+    found = [plan().fit(clicks(), records(), validation=records(60, seed=seed)).model for seed in (1, 2)]
+    for one, other in zip(*(model.state_dict().values() for model in found), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_a_table_of_another_size_is_refused_on_resume(tmp_path) -> None:
+    killed(tmp_path / "run")
+    with pytest.raises(InputError):
+        plan().fit(clicks(ROWS + 1), records(), validation=records(60, seed=1), out=tmp_path / "run", resume=True)
+
+
+class Tied(Clicks):
+    """One table twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables[1].weight = self.tables[0].weight
+
+
+def limited() -> Clicks:
+    model = clicks()
+    model.tables[0].max_norm = 1.0
+    return model
+
+
+@pytest.mark.parametrize(
+    ("fields", "model", "words"),
+    [
+        ({"server": "adam"}, clicks, "deferred noise needs plain SGD, with or without momentum, got Adam; use"),
+        ({"server": "adagrad"}, clicks, "got Adagrad; use server=sgd, or tables=dense"),
+        ({"noise": Tree(noise_multiplier=1.0), "cohort": "shuffled"}, clicks, "independent from step to step"),
+        ({}, Tied, "shares its weight with tables.1"),
+        ({}, limited, "the table tables.0 has max_norm"),
+        ({"trainable": "dense"}, clicks, "needs trained nn.Embedding layers, and the model has none"),
+        ({"trainable": "tables"}, clicks, "needs a trained layer besides the tables"),
+        ({"tables": "lazy"}, clicks, "tables must be one of dense, deferred, got lazy"),
+    ],
+)
+def test_what_cannot_be_deferred_is_refused(fields: dict, model, words: str) -> None:
+    with pytest.raises(InputError) as refused:
+        plan(**fields).fit(model(), records())
+    assert words in str(refused.value)
+
+
+def test_an_id_without_a_row_is_refused_in_a_line() -> None:
+    with pytest.raises(InputError, match="IndexError: index out of range in self"):
+        plan().fit(clicks(100), records())
+
+
+def test_frozen_tables_stay_as_they_are() -> None:
+    model = clicks()
+    model.tables[1].weight.requires_grad_(False)
+    found = plan().fit(model, records())
+    assert torch.equal(found.model.tables[1].weight, model.tables[1].weight)
+    assert not torch.equal(found.model.tables[0].weight, model.tables[0].weight)
