@@ -41,10 +41,10 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
 | `candidate` | | which public direction is chosen, by the number of centres around it | `federated.clustering` |
 | `cap noise` | | the noise on the sum of the centres of a cap, and on their number | `federated.clustering` |
-| `silo` | round, silo | seed: a silo's order and draws, alone or in a joint step | `federated.silos`, `federated.silos` |
+| `silo` | round, silo | seed: a silo's order and draws, alone or joint | `federated.silos`, `federated.silos` |
 | `silos` | round | which silo is offline, by a public seed | `federated.privacyface` |
 | `warm-up` | | seed: the order and draws of the training on public identities | `federated.silos` |
-| `centre noise` | silo's place | the noise on every centre, in the comparison that shares all of them | `federated.silos` |
+| `centre noise` | silo's place | the noise on every centre, in a comparison | `federated.silos` |
 | `row order` | | the order that rows with randomised labels are put into | `labels.randomize`, `labels.plan` |
 | `label release` | | the name of a release in the record of its table | `labels.randomize` |
 | `label words` | | a word for each label, in the order of the rows | `labels.response` |
