@@ -11,8 +11,9 @@ if TYPE_CHECKING:
         classification_report,
         roc_auc,
     )
+    from sfumato.metrics.groups import GroupDifference, GroupResult, GroupResults, pairs_by_group
     from sfumato.metrics.neighbours import nearest
-    from sfumato.metrics.pairs import PairAccuracy, Pairs, lfw_pairs, pair_accuracy
+    from sfumato.metrics.pairs import PairAccuracy, Pairs, balanced_pairs, lfw_pairs, pair_accuracy
     from sfumato.metrics.regression import (
         CountsReport,
         CountsSums,
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
         kolmogorov_smirnov,
         rank_correlation_gap,
     )
+    from sfumato.metrics.templates import Identification, Templates, identify, make_templates
     from sfumato.metrics.verification import (
         RecallAtFar,
         Roc,
         SimilarityHistogram,
         in_batch_recall_at_far,
+        pair_histogram,
         recall_at_far,
         roc,
         similarity_histogram,
@@ -50,6 +53,10 @@ __all__ = [
     "ClassificationReport",
     "CountsReport",
     "CountsSums",
+    "GroupDifference",
+    "GroupResult",
+    "GroupResults",
+    "Identification",
     "Interval",
     "NumericFit",
     "PairAccuracy",
@@ -59,17 +66,23 @@ __all__ = [
     "RegressionSums",
     "Roc",
     "SimilarityHistogram",
+    "Templates",
+    "balanced_pairs",
     "category_association_gap",
     "classification_report",
     "compare_categories",
     "compare_numbers",
     "counts_report",
     "detector_auc",
+    "identify",
     "in_batch_recall_at_far",
     "kolmogorov_smirnov",
     "lfw_pairs",
+    "make_templates",
     "nearest",
     "pair_accuracy",
+    "pair_histogram",
+    "pairs_by_group",
     "rank_correlation_gap",
     "recall_at_far",
     "regression_report",

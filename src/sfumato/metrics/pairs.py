@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from sfumato._check import InputError
+from sfumato._check import InputError, whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +93,67 @@ def _best(similarity: np.ndarray, same: np.ndarray) -> float:
     best = np.flatnonzero(gained >= gained.max() - 1e-12)
     cuts = np.concatenate([[values[0] - 1.0], (values[1:] + values[:-1]) / 2, [values[-1]]])
     return float(cuts[best[(len(best) - 1) // 2]])
+
+
+def balanced_pairs(
+    labels: np.ndarray, *, folds: int = 10, pairs: int = 300, seed: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Draw as many genuine as impostor pairs for each fold, as LFW and RFW have them, for pictures without a pair list.
+
+    Each person is in one fold only. A genuine pair is one of all pairs of a fold, and an impostor pair one of a fold's
+    pictures of two people, so that those with more pictures come more often; none is drawn twice.
+
+    Args:
+        labels: whose each picture is, integers or text [n].
+        folds: >= 2.
+        pairs: of each kind in a fold, at most, >= 1; a fold of few people has as many as it has of the rarer kind.
+        seed: of the draw.
+
+    Returns:
+        rows of the pictures, int64 [drawn, 2]; same, bool [drawn]; folds, int64 [drawn].
+
+    Raises:
+        InputError: a fold has no genuine or no impostor pair.
+    """
+    whole(at_least=2, folds=folds)
+    whole(pairs=pairs)
+    rng = np.random.default_rng(seed)
+    names, who = np.unique(labels, return_inverse=True)
+    fold_of = rng.permutation(len(names)) % folds
+    rows, same, places = [], [], []
+    for fold in range(folds):
+        inside = np.flatnonzero(fold_of[who] == fold)
+        inside = inside[np.argsort(who[inside], kind="stable")]
+        sizes = np.bincount(who[inside])
+        genuine = int((sizes * (sizes - 1) // 2).sum())
+        count = min(pairs, genuine, len(inside) * (len(inside) - 1) // 2 - genuine)
+        if not count:
+            raise InputError(
+                f"fold {fold} of {folds} has no genuine or no impostor pair among {len(inside):,} pictures; take fewer "
+                "folds, or more people with two pictures"
+            )
+        for wanted in (True, False):
+            drawn = _some_pairs(who[inside], sizes[sizes > 0], wanted, count, rng)
+            rows.append(inside[drawn])
+            same += [wanted] * count
+            places += [fold] * count
+    return np.concatenate(rows), np.array(same), np.array(places, np.int64)
+
+
+def _some_pairs(who: np.ndarray, sizes: np.ndarray, same: bool, count: int, rng: np.random.Generator) -> np.ndarray:
+    """So many different pairs of one kind, places in `who`, which is sorted, int64 [count, 2]."""
+    starts, chances = np.cumsum(sizes) - sizes, (sizes * (sizes - 1)).astype(float)
+    found: set[tuple[int, int]] = set()
+    while len(found) < count:
+        if same:
+            person = int(rng.choice(len(sizes), p=chances / chances.sum()))
+            first, second = (int(each) for each in starts[person] + rng.choice(sizes[person], 2, replace=False))
+        else:
+            first, second = (int(each) for each in rng.choice(len(who), 2, replace=False))
+            if who[first] == who[second]:
+                continue
+        found.add((min(first, second), max(first, second)))
+    return np.array(sorted(found), np.int64)
 
 
 # The pairs of Labeled Faces in the Wild: which pictures show one person and which show two, in folds.

@@ -214,7 +214,7 @@ class RecallAtFar:
     genuine_pairs: int
     impostor_pairs: int
     compared: str
-    """Which pairs were compared: "all", or "within batches of N" for the in-batch approximation."""
+    """Which pairs were compared: "all", "the pairs given", or "within batches of N" for the in-batch approximation."""
     warnings: tuple[str, ...]
     """Sentences to show with the numbers; empty when there are none."""
 
@@ -244,7 +244,7 @@ class SimilarityHistogram:
     """
 
     similarity: np.ndarray
-    """The distinct similarities, multiples of 2^-20, float64 [m], increasing."""
+    """The distinct similarities, float64 [m], increasing; multiples of 2^-20, but for given pairs."""
     genuine: np.ndarray
     """Genuine pairs at each similarity, int64 [m]."""
     impostor: np.ndarray
@@ -358,6 +358,35 @@ def similarity_histogram(
     return SimilarityHistogram(
         similarity=taken * GRID - 1, genuine=genuine[taken], impostor=impostor[taken], compared=compared
     )
+
+
+def pair_histogram(similarity: np.ndarray, same: np.ndarray) -> SimilarityHistogram:
+    """Count the similarities of given pairs, exactly as they are: recall at a false accept rate and ROC on a pair list.
+
+    Args:
+        similarity: float [pairs].
+        same: whether a pair is genuine, bool [pairs].
+
+    Raises:
+        InputError: shapes do not match, a similarity is not finite, or one kind of pair is missing.
+
+    >>> pairs = pair_histogram(np.array([0.9, 0.4, 0.5, 0.1]), np.array([True, True, False, False]))
+    >>> pairs.recall_at_far((0.5,)).recall  # at most one of two impostor pairs exceeds 0.1
+    {0.5: 1.0}
+    """
+    similarity, same = np.asarray(similarity, np.float64), np.asarray(same)
+    if similarity.ndim != 1 or similarity.shape != same.shape or same.dtype != bool:
+        raise InputError(
+            f"similarity and same must be one number and one truth value a pair, got {similarity.shape} and "
+            f"{same.shape} ({same.dtype})"
+        )
+    if not np.isfinite(similarity).all():
+        raise InputError(f"similarity: {int((~np.isfinite(similarity)).sum())} pairs are not finite; embed anew")
+    compared = "the pairs given"
+    _refuse_missing_pairs(int(same.sum()), int((~same).sum()), compared)
+    values, place = np.unique(similarity, return_inverse=True)
+    genuine, impostor = (np.bincount(place[kind], minlength=len(values)) for kind in (same, ~same))
+    return SimilarityHistogram(similarity=values, genuine=genuine, impostor=impostor, compared=compared)
 
 
 def _refuse_missing_pairs(genuine: int, impostor: int, compared: str) -> None:
