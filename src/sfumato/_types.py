@@ -72,8 +72,8 @@ class Algorithm:
         name: of the plan.
         package, plan: where the plan's class is: `from {package} import {plan}`.
         records: what it trains on in rounds: data sets by "users", or of "examples"; who votes: "agents"; or what is
-            randomised before anything is trained: "labels"; or health records that new ones are made like: "ehr". Says
-            which reader and models a command has.
+            randomised before anything is trained: "labels"; or health records that new ones are made like: "ehr"; or
+            several organisations' records: "silos". Says which reader and models a command has.
         title: its name in headings; a guarantee puts "DP-" in front, unless it is in the name.
         summary: one line for the overview of commands.
         about: the first paragraph of the command's help.
@@ -89,7 +89,7 @@ class Algorithm:
     name: str
     package: str
     plan: str
-    records: Literal["users", "examples", "agents", "labels", "ehr"]
+    records: Literal["users", "examples", "agents", "labels", "ehr", "silos"]
     title: str
     summary: str
     about: str

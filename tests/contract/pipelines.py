@@ -13,8 +13,9 @@ from torch import nn
 
 import made_up_patients
 import small_runs
-from sfumato.data import examples_from_arrays
+from sfumato.data import examples_from_arrays, from_arrays
 from sfumato.data.ehr.dataset import EHRDataset
+from sfumato.federated import PrivacyFace
 from sfumato.labels import LPMST, LabelSettings, RROnBins, randomize_table
 from sfumato.synthesis import EHRSafe
 from sfumato.voting import AEDPFL, KNNDPFL
@@ -104,6 +105,25 @@ def _table(
     return randomize_table(folder / "table.parquet", out, chosen, seed=seed, resume=resume, progress=told)
 
 
+def _faces(name: str, count: int, seed: int) -> Any:
+    """Identities with pictures near one of their own."""
+    rng = np.random.default_rng(seed)
+    base = np.repeat(rng.integers(0, 256, (count, 4, 4, 1)), 3, axis=0)
+    pictures = np.clip(base + rng.normal(0, 20, base.shape), 0, 255).astype(np.uint8)
+    return from_arrays(pictures, np.repeat(np.arange(count), 3), np.repeat([f"{name}{n:02d}" for n in range(count)], 3))
+
+
+def _silos(folder: Path, *, records: int = 0, **changes: Any) -> Any:
+    covered = changes.pop("covered", True)
+    base = {"rounds": 2, "seed": 1, "sharing": {"epsilon": 4.0, "threshold": 3, "groups": 3}, "client.batch_size": 8}
+    base |= {"cohort": {"size": 2, "users_per_client": 3}, "noise": 1.5} if covered else {}
+    given = {name: changes.pop(name) for name in ("resume", "progress") if name in changes}
+    silos = {name: _faces(name, 12, records + seed) for seed, name in enumerate("abc")}
+    model = nn.Sequential(nn.Flatten(), _seeded(16, 4))
+    plan = PrivacyFace(**base).replace(**changes)
+    return plan.fit(model, silos, public=_faces("public", 12, 99), out=folder / "run", **given)
+
+
 _VOTE = {"queries": 20, "noise_std": 1.5, "student_epochs": 10, "seed": 3}
 _EHR = {"hidden": 8, "latent": 6, "noise": 6, "gan_hidden": 8, "embedding": 3, "static_embedding": 3, "seed": 1}
 _EHR |= {"category_steps": 5, "epochs": 1, "batch_size": 8, "gan_steps": 4, "critic_steps": 2, "calibrated_on": 30}
@@ -124,6 +144,18 @@ PIPELINES: dict[str, Pipeline] = {
         start=_fit(KNNDPFL(neighbours=3, **_VOTE), _agents(lambda: "pixels"), student=small_runs.model(1), threads=1),
         stops=(("agents", 4), ("tally", 1)),
         others=({"neighbours": 4}, {"seed": 4}),
+    ),
+    "privacyface": Pipeline(
+        start=_silos,
+        stops=(("silos", 1), ("silos", 2), ("rounds", 1)),
+        others=({"rounds": 3}, {"seed": 4}),
+        asked=True,
+    ),
+    "privacyface without noise": Pipeline(
+        start=lambda folder, **changes: _silos(folder, covered=False, **changes),
+        stops=(("silos", 1), ("rounds", 1)),
+        others=({"scheme": "fedsgd"}, {"seed": 4}),
+        asked=True,
     ),
     "table": Pipeline(start=_table, stops=(("rows", 300),), others=({"epsilon": 2.0},), anew=True),
     "table by groups": Pipeline(

@@ -120,31 +120,51 @@ def _dry_run(options: ClusterOptions, identities: int, dimensions: int) -> Answe
             f"a threshold of {options.threshold:,} needs as many identities, got {identities:,}; lower it, or take "
             "more identities"
         )
-    share = cap_share(dimensions, options.radius) if dimensions > 1 else 0.5
+    noise = None if options.as_printed else options.noise_multiplier(identities)
+    lines, needed, share = occupancy(options.radius, options.threshold, dimensions, identities, noise)
+    statement = options.statement(identities)
+    return dry_run(
+        options, statement, "no embeddings were compared", above=[*lines, ""], needed=needed, cap_share=share
+    )
+
+
+def occupancy(
+    radius: float, threshold: int, dimensions: int, identities: int, noise: float | None
+) -> tuple[list[str], int | None, float]:
+    """Whether a radius and a threshold can release anything.
+
+    Args:
+        radius: of a cap.
+        threshold: identities from which on a direction is used.
+        dimensions: that are compared.
+        identities: that there are.
+        noise: std on each coordinate of a sum; None for none.
+
+    Returns:
+        lines for people; how many identities a group needs for a good direction, None where no number is certain to be
+        enough; the share of the sphere that a cap is.
+    """
+    share = cap_share(dimensions, radius) if dimensions > 1 else 0.5
     needed: int | None = None
     lines: list[str] = []
-    if not options.as_printed:
-        noise = options.noise_multiplier(identities)
+    if noise is not None:
         lines.append(f"noise on a sum: std {noise:.3g} in each of {dimensions} dimensions")
-        resultant = math.cos(options.radius)
+        resultant = math.cos(radius)
         if resultant > _NO_LENGTH:
-            needed = max(options.threshold, math.ceil(size_for(_GOOD, resultant, dimensions, noise)))
+            needed = max(threshold, math.ceil(size_for(_GOOD, resultant, dimensions, noise)))
             lines.append(
                 f"a group needs about {needed:,} of {identities:,} identities for a direction with cosine {_GOOD} "
                 f"({needed / identities:.0%}), at the largest spread that the radius allows"
             )
         else:
             lines.append(
-                f"in a cap of radius {options.radius:g} centres may cancel each other out, and no number of identities "
+                f"in a cap of radius {radius:g} centres may cancel each other out, and no number of identities "
                 "is certain to be enough: take a radius below π / 2"
             )
     lines.append(
-        f"a cap of radius {options.radius:g} is {share:.2g} of the sphere in {dimensions} dimensions: that share of "
+        f"a cap of radius {radius:g} is {share:.2g} of the sphere in {dimensions} dimensions: that share of "
         "identities would be in it without any groups"
     )
     if needed is not None and needed > identities:
         lines.append("no group can be so large: raise --epsilon, or take fewer --dimensions")
-    statement = options.statement(identities)
-    return dry_run(
-        options, statement, "no embeddings were compared", above=[*lines, ""], needed=needed, cap_share=share
-    )
+    return lines, needed, share

@@ -12,7 +12,7 @@ from typing import Any
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import Answer
 
-_PLACES = {"agents": "vote", "labels": "labels", "ehr": "ehr"}
+_PLACES = {"agents": "vote", "labels": "labels", "ehr": "ehr", "silos": "silos"}
 """The modules of plans that do not train in rounds, by their kind of records."""
 
 _FEW = 10

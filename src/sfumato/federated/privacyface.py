@@ -48,7 +48,7 @@ from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._parts import part, plan
 from sfumato._random import RandomSource
-from sfumato._types import Assumption, Stated, Unit
+from sfumato._types import Algorithm, Assumption, Stated, Unit
 from sfumato.clipping import CLIPPINGS, Flat, NormBound
 from sfumato.federated.client import ClientTraining, LocalHead
 from sfumato.federated.clustering import DPLC
@@ -111,6 +111,8 @@ class PrivacyFace(FederatedPlan):
 
     name: ClassVar[str] = "privacyface"
     unit: ClassVar[Unit] = "identity"
+    hidden: ClassVar[tuple[str, ...]] = ("population",)
+    """Fields that are no options of the command."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -250,7 +252,7 @@ class PrivacyFace(FederatedPlan):
         if self.covered:
             lines += [Assumption("clients_tried"), Assumption("began_public"), Assumption("training_part")]
         if self.covered and rounds < self.rounds:
-            lines.append(Assumption("stopped_early", {"rounds": rounds, "planned": self.rounds}))
+            lines.append(Assumption("silos_stopped", {"rounds": rounds, "planned": self.rounds}))
         few = Assumption("silos_without_clusters", {"rounds": unused, "gatherings": len(getattr(sharing, "at", ()))})
         lines += [few] if unused else []
         alone = self._clusters_alone(clusters, sizes)
@@ -305,7 +307,7 @@ class PrivacyFace(FederatedPlan):
         about: Mapping[str, Any] | None = None,
         device: str = "cpu",
         task: Task | None = None,
-        show: Callable[[dict[str, Any]], None] = lambda row: None,
+        progress: Callable[[str, int, int], None] | None = None,
     ) -> Federation:
         """Train, and report what it cost.
 
@@ -320,7 +322,7 @@ class PrivacyFace(FederatedPlan):
             about: JSON for plan.json.
             device: where to train.
             task: how the model is measured; None for recall at a false accept rate.
-            show: gets every row of the metrics.
+            progress: receives what is in progress ("silos" of a round, "rounds"), how much is done, and of how much.
 
         Raises:
             InputError: a mistake in the plan, the data or the folder.
@@ -329,5 +331,26 @@ class PrivacyFace(FederatedPlan):
 
         held = open_silos(self, silos, public)
         return Training(self, model, held, public, device=device).run(
-            test=test, out=out, resume=resume, budget=budget, about=about or {}, task=task, show=show
+            test=test,
+            out=out,
+            resume=resume,
+            budget=budget,
+            about=about or {},
+            task=task,
+            progress=progress or (lambda stage, done, of: None),
         )
+
+
+ALGORITHM = Algorithm(
+    name="privacyface",
+    package="sfumato.federated",
+    plan="PrivacyFace",
+    records="silos",
+    title="PrivacyFace",
+    summary="one embedding model over organisations that share no people, which show each other private clusters",
+    about="Train one embedding model over several organisations (silos) that share no people (PrivacyFace). Each "
+    "trains with a head of its own, and releases private clusters of its class centres, which the others use as "
+    "negatives. With --epsilon the backbone has noise, too, and one guarantee covers both.",
+    example="sfumato privacyface --data glyphs --deal 3 --public-share 0.2 --epsilon 8 --dry-run",
+    matters="data deal public public_share epsilon sharing rounds out resume dry_run",
+)

@@ -208,6 +208,13 @@ def spread_out(centres: np.ndarray, rule: SpreadOut) -> np.ndarray:
     return (moved / np.linalg.norm(moved, axis=1, keepdims=True)).astype(np.float32)
 
 
+def _compared(rows: np.ndarray, projection: np.ndarray | None) -> np.ndarray:
+    """Unit rows in the dimensions that are compared."""
+    rows = np.asarray(rows, np.float64)
+    rows = rows if projection is None else rows @ projection
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
 class _Records:
     """A silo's records in memory, with one class for each identity, for training without a bound."""
 
@@ -338,7 +345,7 @@ class Training:
         budget: Budget | None,
         about: Mapping[str, Any],
         task: Task | None,
-        show: Callable[[dict[str, Any]], None],
+        progress: Callable[[str, int, int], None],
     ) -> Federation:
         """All rounds; arguments as for `PrivacyFace.fit`."""
         plan = self.plan
@@ -374,8 +381,9 @@ class Training:
                 self._warm_up(theta, run.source)
                 self._save(run, theta, server, state)
             while state.round < plan.rounds and not run.asked_to_stop:
-                self._round(run, theta, server, state, show)
-            return self._end(run, theta, server, state, task, test, untrained)
+                self._round(run, theta, server, state, progress)
+            public = {name: about[name] for name in plan.model_fields if name in about}
+            return self._end(run, theta, server, state, task, test, untrained, public)
 
     def _fresh(self, theta: Tensor) -> _State:
         none = [np.zeros((0, self.dimension), np.float32) for _ in self.sizes]
@@ -384,7 +392,7 @@ class Training:
     # One round.
 
     def _round(
-        self, run: Run, theta: Tensor, server: Server, state: _State, show: Callable[[dict[str, Any]], None]
+        self, run: Run, theta: Tensor, server: Server, state: _State, progress: Callable[[str, int, int], None]
     ) -> None:
         """A round, or what is left of it; returns early where the run is asked to stop."""
         plan, started = self.plan, time.monotonic()
@@ -407,6 +415,7 @@ class Training:
                 state.done += 1
                 if silo != there[-1]:
                     self._save(run, theta, server, state)
+                    progress("silos", state.done, len(there))
         if there:
             if isinstance(plan.sharing, SpreadOut):
                 self._spread(state)
@@ -433,8 +442,8 @@ class Training:
         state.done, state.sent, state.losses = 0, 0, []
         state.total = torch.zeros_like(state.total)
         run.note(row)
-        show(row)
-        self._save(run, theta, server, state, complete=False)
+        self._save(run, theta, server, state)
+        progress("rounds", state.round, plan.rounds)
 
     def _silos(self) -> list[int]:
         """Those that take part at all."""
@@ -596,6 +605,18 @@ class Training:
 
     # What silos show each other.
 
+    def public_share(self) -> float | None:
+        """The largest share of the public people in the cap of a candidate, at the start; None without clusters."""
+        sharing = self.plan.sharing
+        if not isinstance(sharing, ExactClusters):
+            return None
+        model = self.trained.released_model(self.trained.initial)
+        assert self.public is not None
+        known = class_centres(model, self.public, device=self.device)[0]
+        candidates, projection = self._candidates(model, [], sharing)
+        inside = _compared(known, projection) @ _compared(candidates, projection).T >= np.cos(sharing.radius)
+        return float(inside.mean(axis=0).max())
+
     def _gather(self, run: Run, theta: Tensor, state: _State, there: Sequence[int]) -> None:
         """Directions of the silos that are online; of one that has none, the others go on without."""
         sharing, model = self.plan.sharing, self.trained.released_model(theta)
@@ -665,15 +686,10 @@ class Training:
         """The means of the densest caps, in all dimensions."""
         limit = np.cos(sharing.radius)
 
-        def compared(rows: np.ndarray) -> np.ndarray:
-            rows = np.asarray(rows, np.float64)
-            rows = rows if projection is None else rows @ projection
-            return rows / np.linalg.norm(rows, axis=1, keepdims=True)
-
         def draw(source: RandomSource) -> dict[str, Tensor]:
             found = {}
             for place, rows in enumerate(centres):
-                inside = compared(rows) @ compared(candidates).T >= limit
+                inside = _compared(rows, projection) @ _compared(candidates, projection).T >= limit
                 left, means = np.ones(len(rows), bool), []
                 for _ in range(sharing.releases):
                     counts = (inside & left[:, None]).sum(axis=0)
@@ -757,6 +773,7 @@ class Training:
         task: Task,
         test: UserDataset | None,
         untrained: dict[str, Any] | None,
+        public: dict[str, Any],
     ) -> Federation:
         plan, finished = self.plan, state.round == self.plan.rounds
         if finished:
@@ -764,7 +781,7 @@ class Training:
         stated = [line for each in self.contributions[:1] for line in each.assumptions()]
         facts = plan.facts(self.sizes, state.round, stated, state.unused)
         released = server.released(theta)
-        statement = run.finish(self.trained.released(released), facts, complete=finished)
+        statement = run.finish(self.trained.released(released), facts, metadata=public, complete=finished)
         evaluation = {} if run.folder is None else run.folder.evaluation()
         if untrained is not None:
             evaluation["untrained"] = untrained

@@ -65,6 +65,7 @@ _ARGUMENTS = {
     "agents": "agents, pool, model, student=student",
     "labels": "model, examples",
     "ehr": "records",
+    "silos": "model, silos, public=public",
 }
 """The arguments of a plan's `fit`, by its kind of records."""
 

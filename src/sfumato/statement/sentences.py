@@ -299,6 +299,13 @@ _ALL = (
         "smallest silo, where an identity is drawn most often.",
     ),
     Sentence(
+        "silos_stopped",
+        "assumptions",
+        "The run was stopped before its end, after {rounds} of {planned} rounds. The cost is that of all that left a "
+        "silo by then. That was decided without looking at anything private; if released models decided it, the cost "
+        "of all planned rounds holds.",
+    ),
+    Sentence(
         "silos_without_clusters",
         "assumptions",
         "No cluster was large enough to be used in {rounds} of {gatherings} releases. Their cost counts.",

@@ -1,0 +1,166 @@
+"""`sfumato privacyface`: from the pictures of several organisations to a model, a ledger and a statement."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+RUN = [
+    "--rounds",
+    "2",
+    "--sharing.threshold",
+    "3",
+    "--sharing.groups",
+    "3",
+    "--sharing.dimensions",
+    "4",
+    "--far",
+    "0.1",
+]
+SMALL = ["--embedding-dim", "8", "--cohort", "2", "--cohort.users-per-client", "4", "--seed", "1"]
+
+
+def pictures(path: Path, names: list[str], seed: int) -> Path:
+    """An npz of a few pictures for each identity."""
+    rng = np.random.default_rng(seed)
+    base = np.repeat(rng.integers(0, 256, (len(names), 28, 28, 1)), 3, axis=0)
+    inputs = np.clip(base + rng.normal(0, 20, base.shape), 0, 255).astype(np.uint8)
+    np.savez(path, images=inputs, users=np.repeat(names, 3), labels=np.repeat(np.arange(len(names)), 3))
+    return path
+
+
+@pytest.fixture
+def people(tmp_path: Path) -> dict[str, Path]:
+    made = {
+        name: [f"{name} {n:02d}" for n in range(count)]
+        for name, count in {"north": 14, "south": 12, "public": 12, "test": 8}.items()
+    }
+    made["south"][0] = "North_03"  # a person whom two sources name in different ways
+    return {name: pictures(tmp_path / f"{name}.npz", names, seed) for seed, (name, names) in enumerate(made.items())}
+
+
+@pytest.fixture
+def words(people) -> list[str]:
+    return [
+        *("privacyface", "--data", str(people["north"]), str(people["south"]), "--public", str(people["public"])),
+        *("--test", str(people["test"]), *RUN, *SMALL),
+    ]
+
+
+def test_a_private_run_of_two_organisations_fits_together(sfumato, words, tmp_path) -> None:
+    run = tmp_path / "run"
+    done = sfumato(*words, "--epsilon", "8", "--out", run, "--json")
+    assert done.code == 0, done.err
+    told = json.loads(done.out)
+    assert told["statement"]["unit"] == "identity"
+    assert 7.9 < told["statement"]["epsilon"] <= 8.0
+    assert told["statement"]["population"] == 26
+    assert set(told["directions"]) == {"north.npz", "south.npz"}
+    assert told["bytes_besides"] == 2 * 4 * (8 + 2)
+    assert "recall_at_far" in told["evaluation"]["trained"]
+    assert sfumato("ledger", "verify", run).code == 0
+    assert sfumato("report", run).code == 0
+    again = sfumato("privacyface", "--resume", run, "--json")
+    assert again.code == 0, again.err
+    assert json.loads(again.out)["already"]
+
+
+def test_without_a_budget_the_clusters_alone_are_covered(sfumato, words, tmp_path) -> None:
+    done = sfumato(*words, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    assert "The clusters alone are covered" in " ".join(done.out.split())
+    assert "bytes sent" in done.out
+
+
+def test_a_dry_run_says_whether_clusters_can_be_released_and_writes_nothing(sfumato, words, tmp_path) -> None:
+    before = set(tmp_path.iterdir())
+    done = sfumato(*words, "--epsilon", "8", "--dry-run", "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    assert "a group needs about" in done.out
+    assert "in the densest cap" in done.out
+    assert set(tmp_path.iterdir()) == before
+    narrow = sfumato(*words, "--sharing.radius", "0.05", "--sharing.threshold", "12", "--dry-run")
+    assert narrow.code == 0, narrow.err
+    assert "no silo is likely to release a cluster" in narrow.out
+
+
+def test_a_run_without_a_cluster_reports_it(sfumato, words, tmp_path) -> None:
+    strict = ["--sharing.radius", "0.05", "--sharing.threshold", "12", "--sharing.epsilon", "60"]
+    done = sfumato(*words, *strict, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    assert "no cluster was large enough" in done.out
+
+
+def test_who_is_in_two_sources_is_dropped_from_the_later_one(sfumato, words, tmp_path) -> None:
+    names = tmp_path / "overlap.csv"
+    names.write_text("person_id,cfp,lfw\n1,north 03,North_03\n2,north 04,\n3,,public 01\n")
+    done = sfumato(*words, "--drop", names, "--out", tmp_path / "run", "--json")
+    assert done.code == 0, done.err
+    assert json.loads(done.out)["statement"]["population"] == 25
+    shown = sfumato(*words, "--drop", names, "--dry-run")
+    assert "dropped: 1 identities" in shown.out
+
+
+def test_one_data_set_is_divided_by_a_table(sfumato, people, tmp_path) -> None:
+    rows = [f"north {n:02d},{'a' if n < 6 else 'b'}" for n in range(12)]
+    table = tmp_path / "silos.csv"
+    table.write_text("user,silo\n" + "\n".join(rows) + "\n")
+    words = ["privacyface", "--data", people["north"], "--public", people["public"], *RUN, *SMALL]
+    done = sfumato(*words, "--silo-of", table, "--dry-run")
+    assert done.code == 0, done.err
+    assert "a: 6 identities, 18 pictures" in done.out
+    assert "b: 6 identities, 18 pictures" in done.out
+    dealt = sfumato(*words, "--deal", "2", "--dry-run")
+    assert dealt.code == 0, dealt.err
+    assert "silo 1: " in dealt.out
+
+
+REFUSED = {
+    "no data": (lambda p: [], "--silo-of or --deal"),
+    "one silo": (lambda p: ["--data", p["north"], "--deal", "1"], "deal"),
+    "undivided": (lambda p: ["--data", p["north"]], "--silo-of or by --deal"),
+    "several divided": (lambda p: ["--data", p["north"], p["south"], "--deal", "2"], "divide one data set"),
+    "nothing there": (lambda p: ["--data", p["north"], "nowhere"], "nowhere"),
+    "no public": (lambda p: ["--data", p["north"], p["south"]], "--public"),
+    "private as public": (lambda p: ["--data", p["north"], p["south"], "--public", p["north"]], "is public and"),
+    "one twice": (lambda p: ["--data", p["north"], p["north"], "--public", p["public"]], "two silos"),
+    "few": (
+        lambda p: ["--data", p["north"], p["south"], "--public", p["public"], "--sharing.threshold", "13"],
+        "sharing.threshold",
+    ),
+    "radius": (
+        lambda p: ["--data", p["north"], p["south"], "--public", p["public"], "--sharing.radius", "4"],
+        "radius",
+    ),
+    "offline": (
+        lambda p: [
+            *("--data", p["north"], p["south"], "--public", p["public"]),
+            *("--drop-out", "1", "--drop-out-silos", "2"),
+        ],
+        "offline",
+    ),
+    "both budgets": (
+        lambda p: ["--data", p["north"], p["south"], "--public", p["public"], "--epsilon", "8", "--noise", "1"],
+        "--epsilon",
+    ),
+    "below the clusters": (
+        lambda p: ["--data", p["north"], p["south"], "--public", p["public"], "--epsilon", "1"],
+        "sharing.epsilon",
+    ),
+    "no table": (lambda p: ["--data", p["north"], "--silo-of", "absent.csv", "--public", p["public"]], "absent.csv"),
+    "no list": (
+        lambda p: ["--data", p["north"], p["south"], "--public", p["public"], "--drop", "absent.csv"],
+        "absent.csv",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_of_no_use_is_refused_in_one_line(sfumato, people, name, tmp_path) -> None:
+    given, message = REFUSED[name]
+    done = sfumato("privacyface", *RUN, *SMALL, *given(people), "--out", tmp_path / "run")
+    assert done.code == 2
+    assert done.err.count("\n") == 1
+    assert message in done.err
+    assert not (tmp_path / "run").exists()
