@@ -4,7 +4,7 @@ A figure shows numbers that others found and guarantees nothing of its own; equa
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +13,7 @@ from sfumato._files import write_atomic
 from sfumato.report.extrapolation import ExtrapolationRow
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -46,6 +47,32 @@ def save(path: Path, size: tuple[float, float], fill: "Callable[[Figure], None]"
         figure = Figure(figsize=size, layout="constrained")
         fill(figure)
         write_atomic(path, lambda temporary: figure.savefig(temporary, format=kind, dpi=160, metadata=metadata))
+
+
+def pictures_figure(rows: Mapping[str, "np.ndarray"], path: Path) -> None:
+    """Draw pictures in rows, such as what a decoder makes of each kind of released vector, next to each other.
+
+    Args:
+        rows: name of a row → its pictures, uint8 [n, height, width, 3]; rows may differ in length.
+        path: the file; its suffix decides the format.
+
+    Raises:
+        InputError: there are no pictures.
+    """
+    columns = max((len(pictures) for pictures in rows.values()), default=0)
+    if not columns:
+        raise InputError("nothing to draw: give a row with at least one picture")
+
+    def fill(figure: "Figure") -> None:
+        grid = figure.subplots(len(rows), columns, squeeze=False)
+        for line, (name, pictures) in zip(grid, rows.items(), strict=True):
+            line[0].set_title(name, loc="left")
+            for place, axes in enumerate(line):
+                axes.axis("off")
+                if place < len(pictures):
+                    axes.imshow(pictures[place])
+
+    save(Path(path), (1.3 * columns + 0.2, 1.6 * len(rows)), fill)
 
 
 def extrapolation_figure(rows: Sequence[ExtrapolationRow], path: Path) -> None:
