@@ -12,10 +12,13 @@ negatives, and learn of no identity by itself.
   exp(ε₀ · count) cost ε₀. Which cap is summed follows from public values, so that one identity moves the sum by at
   most its own length, one, and the number by one: `joint(Gaussian(z), Gaussian(5 z))`.
 - **Round-off.** Centres and directions are cut off to multiples of 2⁻²², of which products and sums are exact in double
-  precision. So whether a centre lies in a cap does not depend on the order, or on which others are there.
+  precision. So whether a centre lies in a cap does not depend on the order, or on which others are there. The choice is
+  by a uniform number of 53 bits: probabilities are those of the exponential mechanism up to 2⁻⁵² a candidate.
 - **Free.** The test against `threshold`, the normalisation, the expected quality, and which centres later releases
   leave out, all follow from what was released. Those that are left out are near the *released* direction: for each of
   them it follows from itself and from public values.
+- **Public.** How many identities the client holds: δ, and with it the noise, may follow from it. That a projection maps
+  a centre to zero is not: such a centre is in no cap, and nothing is refused.
 - **First and last.** A client of no identity in any cap releases noise. A cap below the threshold costs as much, and
   its direction is not used.
 - **Released.** The candidates chosen, the noisy sums and numbers, and what follows from them.
@@ -89,7 +92,8 @@ class Cluster:
         direction: of length 1, float32 [dimensions of the centres].
         count: noisy number of centres in the cap.
         usable: whether the number reaches the threshold.
-        cosine: expected cosine of the direction with that of the cap without noise, by what was released, in [0, 1].
+        cosine: expected cosine of the direction with that of the cap without noise, by what was released, in [0, 1];
+            after a projection, in its dimensions: what it leaves out of the centres is not known.
     """
 
     candidate: int
@@ -260,7 +264,10 @@ class DPLC:
     def _released(self, run: Run, rows: np.ndarray, directions: np.ndarray, progress: Progress | None) -> list[Cluster]:
         """Choose, sum, and leave out what is near the released direction, so many times."""
         noise, clusters = self.noise_multiplier(len(rows)), []
-        left, limit = np.ones(len(rows), bool), math.cos(self.radius)
+        limit = math.cos(self.radius)
+        left = np.not_equal(rows, 0).any(axis=1, keepdims=True)[
+            :, 0
+        ]  # one that is zero after the projection is in no cap
         for number in range(1, self.releases + 1):
             chosen = int(
                 run.release(
@@ -386,11 +393,13 @@ class DPLC:
         """Algorithm 1 of the paper as it is printed; its noise has no proof."""
         limit, clusters = math.cos(self.radius), []
         spread = math.sqrt((1 - math.cos(2 * self.radius)) * math.log(1.25 / self.delta_for(len(rows))))
+        rows = rows[rows.any(axis=1)]
         for number in range(1, self.releases + 1):
             counts = _cap_counts(rows, np.ones(len(rows), bool), rows, limit, None)
-            inside = rows[_inside(rows, rows[counts.argmax()], limit)]
+            inside = rows[_inside(rows, rows[counts.argmax()], limit)] if len(rows) else rows
             enough = len(inside) >= self.threshold
-            mean, noise = inside.mean(axis=0, dtype=np.float64), 2 / (len(inside) * self.epsilon) * spread
+            mean = inside.sum(axis=0, dtype=np.float64) / max(len(inside), 1)
+            noise = 2 / (max(len(inside), 1) * self.epsilon) * spread
             draw = partial(_noisy_sum, mean[None], np.ones(1, bool), noise) if enough else _nothing
             found = run.release(f"printed cap {number}", acc.NonPrivate(), draw)  # that there is none is one, too
             if not enough:
@@ -565,16 +574,17 @@ def _prepared(
         raise InputError(f"projection must be floats [{raw.shape[1]}, k], got {back.shape}")
     if not np.allclose(back.T @ back, np.eye(back.shape[1]), atol=1e-5):
         raise InputError("the projection's columns must be orthonormal; take those of a public SVD")
-    return _projected(rows, back, "centres after the projection"), _projected(directions, back, "candidates"), back
+    # That a centre becomes zero depends on private data, so that a refusal would report it.
+    return _projected(rows, back, "centres", zeros=True), _projected(directions, back, "candidates"), back
 
 
-def _projected(rows: np.ndarray, back: np.ndarray, name: str) -> np.ndarray:
+def _projected(rows: np.ndarray, back: np.ndarray, name: str, *, zeros: bool = False) -> np.ndarray:
     """Rows times a matrix on the grid, whose products are exact, so that a row does not depend on the others."""
-    return _unit(np.concatenate(list(_products(rows, _cut(back).T))), name)
+    return _unit(np.concatenate(list(_products(rows, _cut(back).T))), name, zeros=zeros)
 
 
-def _unit(rows: np.ndarray, name: str) -> np.ndarray:
-    """Float32 rows of length at most 1, and nearly 1, on the grid."""
+def _unit(rows: np.ndarray, name: str, *, zeros: bool = False) -> np.ndarray:
+    """Float32 rows of length at most 1, and nearly 1, on the grid; rows of zeros stay so with `zeros`."""
     found = np.empty(rows.shape, np.float32)
     for start in range(0, len(rows), _BLOCK):
         # In one order of memory, and by a power of two near 1: squares neither vanish nor overflow, and are added in an
@@ -582,6 +592,8 @@ def _unit(rows: np.ndarray, name: str) -> np.ndarray:
         values = rows[start : start + _BLOCK].astype(np.float64, order="C")
         values = np.ldexp(values, -np.frexp(np.abs(values).max(axis=1, keepdims=True, initial=0.0))[1])
         lengths = np.sqrt(np.square(values).sum(axis=1, keepdims=True))
+        if zeros:
+            lengths[lengths == 0] = 1.0
         wrong = ~np.isfinite(lengths[:, 0]) | (lengths[:, 0] == 0)
         if wrong.any():
             raise InputError(f"{name}: row {start + int(wrong.argmax())} is zero or not finite; leave it out")
