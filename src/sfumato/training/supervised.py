@@ -4,6 +4,8 @@ What comes out is a function of the module, the arrays and the source alone. Ord
 and what the model draws itself (dropout) from torch's one generator, which is seeded for the time of the training and
 then put back. Such models are trained one at a time even when several threads ask; all others side by side.
 
+>>> from torch import nn
+>>> from sfumato._random import RandomSource
 >>> inputs = np.array([[-2.0], [-1.0], [1.0], [2.0]], np.float32)
 >>> settings = Supervised(epochs=20, batch_size=2, learning_rate=0.5)
 >>> start = nn.Linear(1, 2)
@@ -18,39 +20,37 @@ A model that was trained plainly, without privacy: whether it fits, and how good
 >>> require_outputs(nn.Linear(2, 3), data, classes=3, whose="model", device="cpu")
 """
 
+from __future__ import annotations
+
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args
 
 import numpy as np
-import torch
-from scipy import special
-from torch import Tensor, nn
-from torch.nn import functional
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from sfumato import _check
 from sfumato._check import InputError, first_line
-from sfumato._random import RandomSource
-from sfumato.data import ExampleDataset, to_tensor
-from sfumato.data.inputs import to_float32
-from sfumato.guard.trial import draws_random, seed_dropout
-from sfumato.metrics import ClassificationCounts, CountsSums, RegressionSums
-from sfumato.metrics.classification import attribute_scores
-from sfumato.models import refuse_no_values
+from sfumato._lazy import scipy, torch
+from sfumato._parts import Kinds
 from sfumato.training.server import Optimizer, OptimizerName, Schedule
-from sfumato.training.trainable import copied
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from sfumato._random import RandomSource
+    from sfumato.data import ExampleDataset
 
 _AT_ONCE = 512  # rows of which outputs are computed together
 _OFF_ONE = 1e-4  # by which a row of soft labels may miss the sum of 1, which single precision does
 Loss = Literal["cross_entropy", "squared", "absolute", "poisson"]
-_OF_NUMBERS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "squared": functional.mse_loss,
-    "absolute": functional.l1_loss,
-    "poisson": functional.poisson_nll_loss,  # of logarithms, without log y!
+_OF_NUMBERS = {
+    "squared": "mse_loss",
+    "absolute": "l1_loss",
+    "poisson": "poisson_nll_loss",  # of logarithms, without log y!
 }
+"""Losses of numbers, and what torch.nn.functional calls them."""
 _GENERATOR = threading.Lock()
 """Held by any thread that draws from torch's generator, of which a process has one."""
 
@@ -73,8 +73,12 @@ Inputs = np.ndarray | tuple[np.ndarray, ...]
 """Rows [n, …] of what a model is called with: one array, or one for each of its arguments."""
 
 
-LossAdder = Callable[[nn.Module, RandomSource, torch.device], AbstractContextManager[AddedLoss]]
-"""Builds a term for the copy that is trained; what it hung into the copy is gone when it is left."""
+class LossAdder(Protocol):
+    """Builds a term for the copy that is trained; what it hung into the copy is gone when it is left."""
+
+    def __call__(
+        self, model: nn.Module, source: RandomSource, device: torch.device, /
+    ) -> AbstractContextManager[AddedLoss]: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -117,7 +121,7 @@ class Supervised:
             _check.whole(steps=self.steps)
         _check.between(0.0, 1.0, ends="[)", label_smoothing=self.label_smoothing)
         _check.non_negative(mixup=self.mixup)
-        _check.one_of(("cross_entropy", *_OF_NUMBERS), loss=self.loss)
+        _check.one_of(get_args(Loss), loss=self.loss)
         if self.label_smoothing and self.loss in _OF_NUMBERS:
             raise InputError(f"label_smoothing is for classes, got loss={self.loss}; leave it out")
         _ = self._optimizer, self._schedule(1)  # both check their fields
@@ -154,6 +158,9 @@ class Supervised:
         Raises:
             InputError: no examples, or targets that fit neither these kinds nor the model.
         """
+        from sfumato.models import refuse_no_values
+        from sfumato.training.trainable import copied
+
         refuse_no_values(model)
         given = each_of(inputs)
         targets = checked_targets(targets, len(given[0]), self.loss)
@@ -177,6 +184,10 @@ class Supervised:
         watch: Callable[[int, int], None] | None,
     ) -> None:
         """All steps, in place."""
+        from torch.nn.modules.batchnorm import _BatchNorm
+
+        from sfumato.data import to_tensor
+
         loss_of = loss_for(targets, self.label_smoothing, self.loss)
         parameters = [parameter for parameter in trained.parameters() if parameter.requires_grad]
         optimizer = self._optimizer([*parameters, *(() if added is None else added.parameters)])
@@ -222,7 +233,7 @@ class Supervised:
     def _mixed(self, count: int, source: RandomSource, step: int) -> tuple[float, Tensor]:
         """The share of a batch's own inputs, and the order of those that are mixed in."""
         stream = source.stream("mixup", step)
-        share = float(special.betaincinv(self.mixup, self.mixup, stream.uniform(1)[0]))
+        share = float(scipy.special.betaincinv(self.mixup, self.mixup, stream.uniform(1)[0]))
         return share, torch.from_numpy(stream.permutation(count))
 
     @property
@@ -236,6 +247,10 @@ class Supervised:
 
     def _schedule(self, steps: int) -> Schedule:
         return Schedule(kind=self.schedule, rounds=steps)
+
+
+TRAININGS = Kinds({"supervised": Supervised})
+"""What is short for a training: a mapping of its fields."""
 
 
 def batches_in_order(source: RandomSource, name: str, examples: int, batches: int) -> Iterator[np.ndarray]:
@@ -260,6 +275,8 @@ def each_of(inputs: Inputs) -> tuple[np.ndarray, ...]:
 
 def outputs(model: nn.Module, inputs: Inputs, *, device: str = "cpu") -> np.ndarray:
     """What a module in evaluation mode gives for rows as a data set stores them, float32 [n, …], in bounded memory."""
+    from sfumato.data import to_tensor
+
     was_training, rows = model.training, each_of(inputs)
     model.eval()
     found = []
@@ -279,6 +296,8 @@ def checked_targets(targets: np.ndarray, examples: int, loss: Loss = "cross_entr
     Raises:
         InputError: they are of another kind, not one for each example, no distributions, or not finite.
     """
+    from sfumato.data.inputs import to_float32
+
     if not examples or len(targets) != examples:
         raise InputError(f"training needs examples with a target each, got {examples} and {len(targets)} targets")
     if loss in _OF_NUMBERS:
@@ -305,8 +324,10 @@ def loss_for(
     targets: np.ndarray, label_smoothing: float = 0.0, loss: Loss = "cross_entropy"
 ) -> Callable[[Tensor, Tensor], Tensor]:
     """The mean loss that goes with targets of this kind; cross-entropy is binary for attributes."""
+    functional = torch.nn.functional
     if loss in _OF_NUMBERS:
-        return lambda outputs, wanted: _OF_NUMBERS[loss](outputs.reshape(wanted.shape), wanted)
+        error = getattr(functional, _OF_NUMBERS[loss])
+        return lambda outputs, wanted: error(outputs.reshape(wanted.shape), wanted)
     if targets.dtype.kind == "b":
         return lambda logits, wanted: functional.binary_cross_entropy_with_logits(logits, wanted.to(logits.dtype))
     return lambda logits, wanted: functional.cross_entropy(logits, wanted, label_smoothing=label_smoothing)
@@ -329,6 +350,12 @@ def _refuse_outputs(outputs: Tensor, targets: np.ndarray) -> None:
 
 def _draws(model: nn.Module, inputs: tuple[np.ndarray, ...], device: torch.device) -> bool:
     """Whether the model takes random numbers, tried with a copy: a pass may write into batch norm and the like."""
+    from torch.nn.modules.batchnorm import _BatchNorm
+
+    from sfumato.data import to_tensor
+    from sfumato.guard.trial import draws_random
+    from sfumato.training.trainable import copied
+
     tried = copied(model).to(device).train()
     for layer in tried.modules():
         if isinstance(layer, _BatchNorm):
@@ -340,6 +367,8 @@ def _draws(model: nn.Module, inputs: tuple[np.ndarray, ...], device: torch.devic
 @contextmanager
 def _drawing(seed: int, device: torch.device) -> Iterator[None]:
     """Torch's generators for one training, seeded, and afterwards as they were."""
+    from sfumato.guard.trial import seed_dropout
+
     with _GENERATOR, torch.random.fork_rng([device] if device.type == "cuda" else [], device_type="cuda"):
         seed_dropout(seed, device)
         yield
@@ -355,6 +384,9 @@ def measure(model: nn.Module, data: ExampleDataset, *, log_rates: bool = False, 
         log_rates: the outputs for numbers are logarithms of rates, which are measured as counts are.
         device: where to compute.
     """
+    from sfumato.metrics import ClassificationCounts, CountsSums, RegressionSums
+    from sfumato.metrics.classification import attribute_scores
+
     inputs, targets = data.examples(np.arange(len(data)))
     assert targets is not None
     logits = outputs(model, inputs, device=device)
@@ -385,7 +417,9 @@ def require_outputs(
     Raises:
         InputError: it is no module, cannot read the example, or gives something else.
     """
-    if not isinstance(model, nn.Module):
+    from sfumato.training.trainable import copied
+
+    if not isinstance(model, torch.nn.Module):
         raise InputError(f"the {whose} must be a torch module, got {type(model).__name__}")
     inputs, _ = data.examples(np.arange(1))
     try:
