@@ -20,7 +20,7 @@ from sfumato.federated.clustering import DPLC
 from sfumato.federated.privacyface import PrivacyFace
 from sfumato.federated.sharing import SpreadOut
 from sfumato.federated.silos import Federation, Training, open_silos, spread_out
-from sfumato.ledger import Ledger
+from sfumato.ledger import Budget, Ledger
 from sfumato.ledger import ledger as binding
 from sfumato.runs import Run
 from sfumato.statement import Statement
@@ -229,6 +229,8 @@ def test_a_silo_takes_the_directions_of_all_others_and_not_its_own():
     loss = run._loss(state, 1)
     assert torch.equal(loss.negatives, torch.eye(DIMENSION)[[0, 2]])
     assert loss.radius == 1.4
+    assert run._loss(state, 1) is loss
+    run._losses.clear()
     assert run._loss(replace(state, directions=[state.directions[0][:0]] * 3), 1) == run.plan.loss
     plain = training(planned(sharing={**CLUSTERS, "loss_radius": 0.0}))
     assert plain._loss(state, 0).radius == 0.0
@@ -240,6 +242,13 @@ def test_released_directions_change_what_the_others_train(covered):
     shared = trained(planned(sharing={**CLUSTERS, "loss_radius": 0.3}, **more))
     assert all(len(each) == 1 for each in shared.directions.values())
     assert not torch.equal(weights(shared), weights(trained(planned(sharing="none", **more))))
+
+
+def test_clients_in_one_operation_send_what_they_send_one_by_one(monkeypatch):
+    plan = planned(**COVERED, sharing={**CLUSTERS, "loss_radius": 0.3}, rounds=2)
+    one, many = (updates(plan.replace(**{"client.at_once": count}), SILOS, monkeypatch) for count in (1, 8))
+    for name, sent in one.items():
+        torch.testing.assert_close(many[name], sent, atol=1e-4, rtol=1e-3)
 
 
 # The server.
@@ -334,6 +343,23 @@ def test_an_expert_knows_one_silo_and_the_pool_knows_all():
     assert [row["silos"] for row in expert.history] == [["b"]] * 3
     pooled = training(planned(sharing="pooled"))
     assert len(pooled.records[0]) == sum(SIZES)
+
+
+def test_the_model_is_measured_after_every_round():
+    rows = trained(planned(rounds=2), validation=people("other", 8, 6)).history
+    assert [row.get("evaluation") for row in rows] == [None, "validation"] * 2
+    assert [row["round"] for row in rows] == [1, 1, 2, 2]
+
+
+def test_a_budget_is_refused_before_anything_is_released(tmp_path):
+    for plan in (planned(), planned(**COVERED)):
+        with pytest.raises(InputError, match="budget"):
+            trained(plan, out=tmp_path / "run", budget=Budget(epsilon=1.0, delta=1e-3))
+        assert not (tmp_path / "run").exists()
+
+
+def test_the_pool_is_never_offline():
+    assert [row["silos"] for row in trained(planned(sharing="pooled", drop_out=1.0)).history] == [["pooled"]] * 3
 
 
 # Runs that are stopped.

@@ -187,8 +187,9 @@ def train(options: Any) -> Answer:
 
 def _shared(plan: PrivacyFace, result: Any) -> list[str | Table]:
     """What silos showed each other."""
-    besides = sum(row["bytes_besides"] for row in result.history)
-    backbone = sum(row["bytes_backbone"] for row in result.history)
+    rows = [row for row in result.history if "silos" in row]  # others are measurements
+    besides = sum(row["bytes_besides"] for row in rows)
+    backbone = sum(row["bytes_backbone"] for row in rows)
     lines: list[str | Table] = [f"\nbytes sent: {backbone:,} of backbones, {besides:,} besides"]
     if hasattr(plan.sharing, "at"):
         found = ", ".join(f"{name} {len(each)}" for name, each in result.directions.items())
@@ -200,8 +201,8 @@ def _shared(plan: PrivacyFace, result: Any) -> list[str | Table]:
             )
     if not plan.covered:
         lines.append(f"\n{result.statement.assumptions[0]}")
-    if any(not row["silos"] for row in result.history):
-        lines.append(f"rounds without any silo: {sum(not row['silos'] for row in result.history)}")
+    if any(not row["silos"] for row in rows):
+        lines.append(f"rounds without any silo: {sum(not row['silos'] for row in rows)}")
     return lines
 
 

@@ -133,6 +133,8 @@ class LocalContribution(Contribution):
         self.local = client
         for trainer in self._trainers:
             trainer.local = client
+        if self._batch_slots is not None:
+            self._batch_slots = self._batch_slots.for_client(client)
 
     def clipped_sum(self, context: RoundContext) -> ClippedSum:
         """Train the cohort and add up its bounded deltas."""

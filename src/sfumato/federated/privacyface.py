@@ -300,6 +300,7 @@ class PrivacyFace(FederatedPlan):
         silos: Mapping[str, UserDataset] | Sequence[UserDataset],
         *,
         public: UserDataset | None = None,
+        validation: UserDataset | None = None,
         test: UserDataset | None = None,
         out: Path | str | None = None,
         resume: bool = False,
@@ -315,6 +316,7 @@ class PrivacyFace(FederatedPlan):
             model: maps inputs to embeddings; it is copied. It is public, and was trained on no record of the silos.
             silos: the records of each, by name; users are identities, each a class of its own.
             public: people who are not covered: candidates are made of them, and `warm_up` trains on them.
+            validation: public people to measure the model on after every round; what they show is not covered.
             test: to measure the model on before the first and after the last round.
             out: folder of the run; None keeps everything in memory.
             resume: go on with the run in `out`.
@@ -331,6 +333,7 @@ class PrivacyFace(FederatedPlan):
 
         held = open_silos(self, silos, public)
         return Training(self, model, held, public, device=device).run(
+            validation=validation,
             test=test,
             out=out,
             resume=resume,

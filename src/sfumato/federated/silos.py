@@ -311,6 +311,8 @@ class Training:
         self.trained = Trainable(model, plan.trainable, device=device)
         self.contributions: list[LocalContribution] = []
         self.records: dict[int, _Records] = {}
+        self._event = plan.event(self.sizes)
+        self._losses: dict[int, Any] = {}
         self._clusters = plan.dplc(self.sizes)
         self._clusters_event = None if self._clusters is None else self._clusters.event(sum(self.sizes))
         if plan.covered:
@@ -339,6 +341,7 @@ class Training:
     def run(
         self,
         *,
+        validation: UserDataset | None,
         test: UserDataset | None,
         out: Path | str | None,
         resume: bool,
@@ -350,18 +353,20 @@ class Training:
         """All rounds; arguments as for `PrivacyFace.fit`."""
         plan = self.plan
         task = task or plan.default_task()
-        if test is not None:
-            task.check(test)
+        for given in (validation, test):
+            if given is not None:
+                task.check(given)
         record = {**plan.to_json(), "about": {**about, "silos": dict(zip(self.all, self.sizes, strict=True))}}
         with Run.open(out, plan=record, seed=plan.seed, resume=resume, budget=budget) as run:
             fingerprint = self._fingerprint()
-            costs = [plan.event(self.sizes)] if plan.covered else []
             untrained = None if test is None or resume else self._measured(task, self.trained.initial, test)
             before = run.saved(fingerprint) if resume else None
             if before is not None and before.state:
                 self._refuse_other_model(before.state["behaviour"])
                 self.trained.load_frozen(run.frozen())
-            saved = run.begin(fingerprint, plan.cohort.adjacency, resume=resume, what="rounds of silos", costs=costs)
+            saved = run.begin(
+                fingerprint, plan.cohort.adjacency, resume=resume, what="rounds of silos", costs=[self._event]
+            )
             theta = self.trained.initial.clone()
             decay = plan.server.ema_decay
             server = Server(
@@ -381,7 +386,15 @@ class Training:
                 self._warm_up(theta, run.source)
                 self._save(run, theta, server, state)
             while state.round < plan.rounds and not run.asked_to_stop:
+                before_it = state.round
                 self._round(run, theta, server, state, progress)
+                if state.round == before_it:
+                    break  # asked to stop between two silos
+                if validation is not None:
+                    row = task.measure(self.trained.released_model(theta), validation, curve=False, device=self.device)
+                    run.note({"round": state.round, "evaluation": "validation", **row})
+                self._save(run, theta, server, state)
+                progress("rounds", state.round, plan.rounds)
             public = {name: about[name] for name in plan.model_fields if name in about}
             return self._end(run, theta, server, state, task, test, untrained, public)
 
@@ -396,7 +409,7 @@ class Training:
     ) -> None:
         """A round, or what is left of it; returns early where the run is asked to stop."""
         plan, started = self.plan, time.monotonic()
-        offline = plan.offline(state.round, len(self.sizes))
+        offline = [] if isinstance(plan.sharing, Pooled) else plan.offline(state.round, len(self.sizes))
         there = [silo for silo in self._silos() if silo not in offline]
         if there and not state.done:
             if state.round + 1 in getattr(plan.sharing, "at", ()):
@@ -442,8 +455,6 @@ class Training:
         state.done, state.sent, state.losses = 0, 0, []
         state.total = torch.zeros_like(state.total)
         run.note(row)
-        self._save(run, theta, server, state)
-        progress("rounds", state.round, plan.rounds)
 
     def _silos(self) -> list[int]:
         """Those that take part at all."""
@@ -473,7 +484,9 @@ class Training:
         private, contribution = self.plan.private_sum(self.sizes[silo]), self.contributions[silo]
         norm = self.plan.clipping.norm
         contribution.rounds = self.plan.rounds
-        contribution.set_client(replace(self.plan.client, loss=self._loss(state, silo)))
+        loss = self._loss(state, silo)
+        if contribution.local.loss is not loss:
+            contribution.set_client(replace(self.plan.client, loss=loss))
         units = private.sampler.draw(contribution.population, state.round, source)
         cohort = private.grouping.group(units, state.round, source)
         share = contribution.clipped_sum(RoundContext(theta, cohort, state.round, private.bound, norm, source))
@@ -482,7 +495,12 @@ class Training:
         return noisy / private.grouping.clients, float(row.get("loss") or 0.0)
 
     def _loss(self, state: _State, silo: int) -> Any:
-        """The plan's loss against the directions of all other silos."""
+        """The plan's loss against the directions of all other silos; the same object until these change."""
+        if silo not in self._losses:
+            self._losses[silo] = self._made_loss(state, silo)
+        return self._losses[silo]
+
+    def _made_loss(self, state: _State, silo: int) -> Any:
         loss, sharing = self.plan.loss, self.plan.sharing
         others = [each for other, each in enumerate(state.directions) if other != silo and len(each)]
         if not others:
@@ -641,6 +659,7 @@ class Training:
             state.directions[silo] = directions.reshape(-1, self.dimension).astype(np.float32)
             if not isinstance(sharing, PrivateClusters):
                 state.sent += _FLOAT * directions.size
+        self._losses.clear()
         state.unused += not any(len(directions) for directions in found)
 
     def _candidates(
@@ -778,7 +797,8 @@ class Training:
         plan, finished = self.plan, state.round == self.plan.rounds
         if finished:
             self._save(run, theta, server, state, complete=True)
-        stated = [line for each in self.contributions[:1] for line in each.assumptions()]
+        found = [line for each in self.contributions for line in each.assumptions()]
+        stated = [line for place, line in enumerate(found) if line not in found[:place]]
         facts = plan.facts(self.sizes, state.round, stated, state.unused)
         released = server.released(theta)
         statement = run.finish(self.trained.released(released), facts, metadata=public, complete=finished)

@@ -69,6 +69,10 @@ class BatchSlots:
         self._numbers: dict[tuple[Shape, int, bytes], int] = {}
         self._lock = Lock()
 
+    def for_client(self, local: Client) -> "BatchSlots":
+        """The same slots for clients that do something else: what was found of their arithmetic is tried again."""
+        return BatchSlots(self.most, BatchedTrainer(local, self._trainer.trained))
+
     def operations(self, clients: ClientData, draws: np.ndarray) -> Iterator[np.ndarray]:
         """How the clients share operations.
 
