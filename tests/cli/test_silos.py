@@ -5,6 +5,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 
 RUN = [
     "--rounds",
@@ -114,6 +115,26 @@ def test_one_data_set_is_divided_by_a_table(sfumato, people, tmp_path) -> None:
     dealt = sfumato(*words, "--deal", "2", "--dry-run")
     assert dealt.code == 0, dealt.err
     assert "silo 1: " in dealt.out
+
+
+def test_a_column_of_the_data_names_the_silo(sfumato, tmp_path) -> None:
+    rows = ["path,who,site"]
+    for identity in range(12):
+        for number in range(2):
+            name = f"{identity}-{number}.png"
+            pixels = np.random.default_rng(100 * identity + number).integers(0, 256, (28, 28), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / name)
+            rows.append(f"{name},p{identity:02d},{'east' if identity % 2 else 'west'}")
+    table = tmp_path / "faces.csv"
+    table.write_text("\n".join(rows) + "\n")
+    words = ["privacyface", "--data", table, "--user", "who", "--input", "path", "--sharing", "backbone", *SMALL]
+    done = sfumato(*words, "--silo-of", "site", "--dry-run")
+    assert done.code == 0, done.err
+    assert "east: 6 identities, 12 pictures" in done.out
+    wrong = sfumato(*words, "--silo-of", "town", "--dry-run")
+    assert "needs columns who and town" in wrong.line
+    table.write_text("\n".join([*rows[:-1], "11-1.png,p11,west"]) + "\n")
+    assert "is in two silos" in sfumato(*words, "--silo-of", "site", "--dry-run").line
 
 
 REFUSED = {

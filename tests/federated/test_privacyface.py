@@ -98,8 +98,8 @@ def test_the_ledger_holds_what_the_plan_states_and_is_read_back(tmp_path):
 
 
 def test_a_person_of_two_silos_pays_twice():
-    once, twice = planned(**COVERED), planned(**COVERED, silos=2, sharing="none")
-    assert twice.event(SIZES) == once.replace(sharing="none", rounds=6).event(SIZES)
+    once, twice = planned(**COVERED), planned(**COVERED, silos=2, sharing="backbone")
+    assert twice.event(SIZES) == once.replace(sharing="backbone", rounds=6).event(SIZES)
     clusters, shared = once.dplc(SIZES), planned(**COVERED, silos=2).dplc(SIZES)
     assert clusters is not None
     assert shared is not None
@@ -107,7 +107,7 @@ def test_a_person_of_two_silos_pays_twice():
 
 
 def test_a_larger_silo_is_sampled_less_often_and_costs_no_more():
-    plan = planned(**COVERED, sharing="none")
+    plan = planned(**COVERED, sharing="backbone")
     cost = [acc.guarantee(plan.private_sum(size).event(3), "add_remove").epsilon(1e-4) for size in sorted(SIZES)]
     assert cost == sorted(cost, reverse=True)
     assert plan.event(SIZES) == plan.private_sum(min(SIZES)).event(3)
@@ -170,7 +170,7 @@ def test_an_identity_who_goes_changes_what_its_own_silo_sends_alone(monkeypatch)
     inputs = np.array(SILOS["a"].inputs)
     inputs[:3] = np.random.default_rng(9).integers(0, 256, inputs[:3].shape)
     other = {**SILOS, "a": from_arrays(inputs, SILOS["a"].labels, np.repeat(SILOS["a"].user_ids, 3))}
-    one, two = (updates(plan.replace(sharing="none"), silos, monkeypatch) for silos in (SILOS, other))
+    one, two = (updates(plan.replace(sharing="backbone"), silos, monkeypatch) for silos in (SILOS, other))
     assert torch.equal(one[0, 1], two[0, 1])
     assert torch.equal(one[0, 2], two[0, 2])
 
@@ -182,12 +182,12 @@ def test_silos_draw_noise_of_their_own(monkeypatch):
         for n, (name, each) in enumerate(silos.items())
     }
     monkeypatch.setattr("sfumato.federated.silos._refuse_shared", lambda *_: None)  # equal pictures
-    found = updates(planned(**COVERED, sharing="none", rounds=2), noise, monkeypatch)
+    found = updates(planned(**COVERED, sharing="backbone", rounds=2), noise, monkeypatch)
     assert len({tuple(each.tolist()) for each in found.values()}) == 6
 
 
 def test_an_empty_cohort_releases_noise(monkeypatch):
-    plan = planned(cohort={"size": 1, "users_per_client": 1}, noise=2.0, sharing="none", rounds=4, seed=5)
+    plan = planned(cohort={"size": 1, "users_per_client": 1}, noise=2.0, sharing="backbone", rounds=4, seed=5)
     empty = []
     original = Training._update
 
@@ -241,7 +241,7 @@ def test_released_directions_change_what_the_others_train(covered):
     more = COVERED if covered else {}
     shared = trained(planned(sharing={**CLUSTERS, "loss_radius": 0.3}, **more))
     assert all(len(each) == 1 for each in shared.directions.values())
-    assert not torch.equal(weights(shared), weights(trained(planned(sharing="none", **more))))
+    assert not torch.equal(weights(shared), weights(trained(planned(sharing="backbone", **more))))
 
 
 def test_clients_in_one_operation_send_what_they_send_one_by_one(monkeypatch):
@@ -255,13 +255,13 @@ def test_clients_in_one_operation_send_what_they_send_one_by_one(monkeypatch):
 
 
 def test_the_mean_of_single_steps_is_the_step_of_the_mean_gradient():
-    step = {"client.batch_size": None, "client.momentum": 0.0, "rounds": 2, "sharing": "none"}
+    step = {"client.batch_size": None, "client.momentum": 0.0, "rounds": 2, "sharing": "backbone"}
     one, other = (trained(planned(**step, scheme=scheme, steps=1)) for scheme in ("fedavg", "fedsgd"))
     torch.testing.assert_close(weights(one), weights(other), atol=1e-6, rtol=1e-4)
 
 
 def test_a_round_is_what_plain_torch_makes_of_it():
-    plan = planned(**{"client.batch_size": None, "client.momentum": 0.0, "rounds": 1, "sharing": "none"})
+    plan = planned(**{"client.batch_size": None, "client.momentum": 0.0, "rounds": 1, "sharing": "backbone"})
     result, moved = trained(plan), []
     for users in SILOS.values():
         model = network()
@@ -294,7 +294,7 @@ def test_equal_centres_are_left_where_they_are():
 
 
 def test_silos_are_offline_by_one_policy_whatever_they_share():
-    plans = [planned(drop_out=0.5, rounds=40, sharing=sharing) for sharing in ("none", "private", "fedface")]
+    plans = [planned(drop_out=0.5, rounds=40, sharing=sharing) for sharing in ("backbone", "private", "fedface")]
     policies = [[plan.offline(round, 3) for round in range(40)] for plan in plans]
     assert policies[0] == policies[1] == policies[2]
     assert 8 < sum(map(len, policies[0])) < 32
@@ -303,7 +303,7 @@ def test_silos_are_offline_by_one_policy_whatever_they_share():
 
 
 def test_silos_that_are_offline_send_nothing_and_the_mean_is_of_the_others():
-    plan = planned(drop_out=1.0, rounds=2, sharing="none")
+    plan = planned(drop_out=1.0, rounds=2, sharing="backbone")
     result = trained(plan)
     for row in result.history:
         gone = {list(SILOS)[silo] for silo in plan.offline(row["round"] - 1, 3)}
@@ -312,7 +312,7 @@ def test_silos_that_are_offline_send_nothing_and_the_mean_is_of_the_others():
 
 
 def test_a_round_without_a_silo_takes_no_step_and_costs_nothing(monkeypatch):
-    plan = planned(**COVERED, drop_out=0.9, drop_out_silos=3, sharing="none", rounds=2, drop_out_seed=0)
+    plan = planned(**COVERED, drop_out=0.9, drop_out_silos=3, sharing="backbone", rounds=2, drop_out_seed=0)
     monkeypatch.setattr(PrivacyFace, "offline", lambda self, round, count: [0, 1, 2] if round == 0 else [])
     result = trained(plan)
     assert result.history[0]["silos"] == []
@@ -335,7 +335,7 @@ def test_what_silos_send_besides_the_backbone_is_counted():
     assert rows[0]["bytes_besides"] == 3 * 4 * (DIMENSION + 2)
     assert trained(planned(rounds=1, sharing="naive")).history[0]["bytes_besides"] == 60 * 4 * DIMENSION
     assert trained(planned(rounds=1, sharing="fedface")).history[0]["bytes_besides"] == 60 * 4 * DIMENSION
-    assert trained(planned(rounds=1, sharing="none")).history[0]["bytes_besides"] == 0
+    assert trained(planned(rounds=1, sharing="backbone")).history[0]["bytes_besides"] == 0
 
 
 def test_an_expert_knows_one_silo_and_the_pool_knows_all():
@@ -492,7 +492,7 @@ def test_policies_that_leave_no_silo_and_missing_public_people_are_refused():
         open_silos(planned(drop_out=1.0, drop_out_silos=3), SILOS, PUBLIC)
     with pytest.raises(InputError, match="public"):
         open_silos(planned(), SILOS, None)
-    assert len(open_silos(planned(sharing="none"), SILOS, None)) == 3
+    assert len(open_silos(planned(sharing="backbone"), SILOS, None)) == 3
 
 
 def test_a_network_whose_centres_are_not_finite_is_refused():

@@ -44,8 +44,9 @@ class SiloData(ReadingOptions):
     Attributes:
         data: the pictures of each silo, FOLDER/<identity>/<picture>, a packed store, or a table with --user; several
             are a silo each. One is divided by --silo-of or --deal.
-        silo_of: for one data set: a table (.csv) with columns user and silo, which says where each identity is; those
-            that are not in it are left out. Or the word group: each group of classes (alphabet) is a silo.
+        silo_of: for one data set: the column of its table that names each row's silo. Or another table (.csv, .parquet)
+            with columns user and silo; identities that are not in it are left out. Or the word group: each group of
+            classes (alphabet) is a silo.
         deal: for one data set: deal the identities into so many silos, by a hash of their names.
         public: pictures of people who are not covered. Candidates for clusters are made of them.
         public_share: for one data set: take this share of the identities as public people, by a hash of their names.
@@ -285,7 +286,7 @@ def read_silos(options: SiloData) -> SiloParts:
         if (options.silo_of is None) == (options.deal is None):
             raise InputError("one data set is divided into silos by --silo-of or by --deal: give one of the two")
         whole, public, test = _parts(_load(options, next(iter(options.data))), options, public, test)
-        silos = _dealt(whole, options) if options.silo_of is None else _assigned(whole, options.silo_of)
+        silos = _dealt(whole, options) if options.silo_of is None else _assigned(whole, options)
     if options.drop is None:
         return SiloParts(silos, public, test, 0)
     return _without_shared(silos, public, test, options.drop)
@@ -332,22 +333,49 @@ def _dealt(whole: UserDataset, options: SiloData) -> dict[str, UserDataset]:
     return _divided(whole, [f"silo {place + 1}" for place in places.tolist()])
 
 
-def _assigned(whole: UserDataset, place: str) -> dict[str, UserDataset]:
-    """Silos by a table, or by groups of classes."""
+def _assigned(whole: UserDataset, options: SiloData) -> dict[str, UserDataset]:
+    """Silos by a table, by a column of the data, or by groups of classes."""
+    place = str(options.silo_of)
     if place == _GROUP:
         if whole.label_groups is None:
             raise InputError("--silo-of group needs data whose classes have groups (alphabets); name a table")
         groups = [whole.label_groups[int(whole.examples(user)[1][0])] for user in range(len(whole))]
         return _divided(whole, groups)
-    rows = _rows(Path(place), "--silo-of")
-    if not rows or not {"user", "silo"} <= rows[0].keys():
-        raise InputError(f"--silo-of {place} needs columns user and silo, with a row for each identity")
-    known = {row["user"]: row["silo"] for row in rows if row["silo"]}
-    if not known.keys() & set(map(str, whole.user_ids)):
+    if Path(place).suffix:
+        rows = _columns(Path(place), "user", "silo")
+    elif options.user is None:
         raise InputError(
-            f"--silo-of {place} names none of the identities, as {whole.user_ids[0]!s:.60}; take their names"
+            f"--silo-of {place} names a column of a table, which needs --user, too; or give a table (.csv)"
         )
+    else:
+        rows = _columns(Path(next(iter(options.data))), options.user, place)
+    known: dict[str, str] = {}
+    for user, silo in rows:
+        if silo and known.setdefault(user, silo) != silo:
+            raise InputError(f"{user!r:.60} is in two silos, {known[user]} and {silo}; leave the identity in one")
+    if not known.keys() & set(map(str, whole.user_ids)):
+        raise InputError(f"--silo-of {place} names none of the identities, as {whole.user_ids[0]!s:.60}; correct it")
     return _divided(whole, [known.get(str(user)) for user in whole.user_ids])
+
+
+def _columns(file: Path, user: str, silo: str) -> list[tuple[str, str]]:
+    """Two columns of a table."""
+    if file.suffix == ".parquet":
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        try:
+            table = pq.read_table(file, columns=[user, silo])
+        except (OSError, pa.ArrowException) as error:
+            raise InputError(
+                f"--silo-of: {file} cannot be read as a table: {str(error).splitlines()[0]:.150}"
+            ) from None
+        rows = [{name: "" if value is None else str(value) for name, value in row.items()} for row in table.to_pylist()]
+    else:
+        rows = _rows(file, "--silo-of")
+    if not rows or not {user, silo} <= rows[0].keys():
+        raise InputError(f"--silo-of: {file} needs columns {user} and {silo}, with a row for each identity")
+    return [(row[user], row[silo]) for row in rows]
 
 
 def _divided(whole: UserDataset, silos: Sequence[str | None]) -> dict[str, UserDataset]:

@@ -80,8 +80,8 @@ class PrivacyFace(FederatedPlan):
     Without noise the fields `cohort` and `clipping` have no effect: a silo trains on all its records.
 
     Attributes:
-        sharing: what silos show each other besides the backbone. "private" are clusters under a guarantee, "none" is
-            federated averaging. For comparison, without a guarantee: "exact" clusters, "naive" noise on every centre,
+        sharing: what silos show each other besides the backbone. "private" are clusters under a guarantee, "backbone"
+            is federated averaging. For comparison, without a guarantee: "exact" clusters, "naive" noise on every centre,
             "fedface". "expert" trains one silo alone, and "pooled" all records in one place.
         scheme: "fedavg" takes the mean of what silos have trained; "fedsgd" averages their gradients in every step.
         steps: joint steps of a round, for scheme=fedsgd.

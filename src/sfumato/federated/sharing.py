@@ -41,7 +41,7 @@ class Directions:
 
     def __post_init__(self) -> None:
         if not self.at or list(self.at) != sorted(set(self.at)):
-            raise InputError(f"at must be rounds in ascending order, got {self.at}; for none take sharing=none")
+            raise InputError(f"at must be rounds in ascending order, got {self.at}; for none take sharing=backbone")
         for each in self.at:
             _check.whole(at=each)
         if self.loss_radius is not None:
@@ -151,7 +151,7 @@ Sharing = PrivateClusters | Nothing | ExactClusters | NoisyCentres | SpreadOut |
 SHARING = Kinds[Sharing](
     {
         "private": PrivateClusters,
-        "none": Nothing,
+        "backbone": Nothing,
         "exact": ExactClusters,
         "naive": NoisyCentres,
         "fedface": SpreadOut,
