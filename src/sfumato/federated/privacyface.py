@@ -81,8 +81,8 @@ class PrivacyFace(FederatedPlan):
 
     Attributes:
         sharing: what silos show each other besides the backbone. "private" are clusters under a guarantee, "backbone"
-            is federated averaging. For comparison, without a guarantee: "exact" clusters, "naive" noise on every centre,
-            "fedface". "expert" trains one silo alone, and "pooled" all records in one place.
+            is federated averaging. For comparison, without a guarantee: "exact" clusters, "naive" noise on every
+            centre, "fedface". "expert" trains one silo alone, and "pooled" all records in one place.
         scheme: "fedavg" takes the mean of what silos have trained; "fedsgd" averages their gradients in every step.
         steps: joint steps of a round, for scheme=fedsgd.
         silos: silos that may hold the same person, >= 1; each of an identity's releases counts so often.
