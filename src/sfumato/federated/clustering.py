@@ -265,9 +265,7 @@ class DPLC:
         """Choose, sum, and leave out what is near the released direction, so many times."""
         noise, clusters = self.noise_multiplier(len(rows)), []
         limit = math.cos(self.radius)
-        left = np.not_equal(rows, 0).any(axis=1, keepdims=True)[
-            :, 0
-        ]  # one that is zero after the projection is in no cap
+        left = np.asarray(rows.any(axis=1))  # a centre that is zero after the projection is in no cap
         for number in range(1, self.releases + 1):
             chosen = int(
                 run.release(
