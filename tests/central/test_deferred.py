@@ -235,9 +235,9 @@ def limited() -> Clicks:
         ({"noise": Tree(noise_multiplier=1.0), "cohort": "shuffled"}, clicks, "independent from step to step"),
         ({}, Tied, "shares its weight with tables.1"),
         ({}, limited, "the table tables.0 has max_norm"),
-        ({"trainable": "dense"}, clicks, "needs trained nn.Embedding layers, and the model has none"),
-        ({"trainable": "tables"}, clicks, "needs a trained layer besides the tables"),
-        ({"tables": "lazy"}, clicks, "tables must be one of dense, deferred, got lazy"),
+        ({"trainable": "dense"}, clicks, "are trained nn.Embedding layers, and the model has none"),
+        ({"trainable": "tables"}, clicks, "needs a trained layer besides its tables"),
+        ({"tables": "lazy"}, clicks, "tables must be one of dense, deferred, adafest, got lazy"),
     ],
 )
 def test_what_cannot_be_deferred_is_refused(fields: dict, model, words: str) -> None:

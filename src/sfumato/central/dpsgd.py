@@ -38,6 +38,7 @@ from sfumato.central.example_training import EXAMPLES, ExampleTraining
 from sfumato.sampling import COHORTS, MinSeparation, Poisson, Sampler, Shuffled
 from sfumato.training.plan import Plan
 from sfumato.training.server import OPTIMIZERS, Optimizer
+from sfumato.training.table_training import TABLES, DenseTables, SelectedTables, TableTraining
 
 if TYPE_CHECKING:
     import torch
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from sfumato.data import ExampleDataset
     from sfumato.training.contribution import Task
     from sfumato.training.fit import Result, RunOptions
+    from sfumato.training.private_sum import PrivateSum
 
 _EPOCHS = 10.0
 
@@ -69,9 +71,9 @@ class DPSGD(Plan):
             min_separation sampling a pass is as many whole batches as there are: one more would let somebody take part
             once more.
         examples: how examples go through the model: micro-batches, augmentation, precision.
-        tables: embeddings take their noise in every step ("dense"), or a row takes it when it is next read
-            ("deferred"): the same law and the same cost, in steps that touch only the rows that a batch reads. It needs
-            SGD and independent noise.
+        tables: how embeddings train. "dense" adds noise to every row in every step. "deferred" adds it to a row when it
+            is next read: the same law and cost, in steps that touch only what a batch reads. "adafest" selects rows by
+            noisy counts, and changes these only. Both need SGD and independent noise.
     """
 
     task: TaskName = "classes"
@@ -80,7 +82,7 @@ class DPSGD(Plan):
     cohort: Sampler = part(default=Poisson(size=256), converter=COHORTS)
     server: Optimizer = part(default=Optimizer(learning_rate=0.5), converter=OPTIMIZERS)
     examples: ExampleTraining = part(default=ExampleTraining(), converter=EXAMPLES)
-    tables: Literal["dense", "deferred"] = "dense"
+    tables: TableTraining = part(default=DenseTables(), converter=TABLES)
 
     name: ClassVar[str] = "dpsgd"
     unit: ClassVar[Unit] = "example"
@@ -114,7 +116,6 @@ class DPSGD(Plan):
 
     def __post_init__(self) -> None:
         _check.one_of(get_args(TaskName), task=self.task)
-        _check.one_of(("dense", "deferred"), tables=self.tables)
         super().__post_init__()
         if self.steps is not None:
             _check.whole(steps=self.steps)
@@ -139,6 +140,11 @@ class DPSGD(Plan):
     def for_population(self, population: int) -> Self:
         """The same plan by its steps, with the noise decided."""
         return replace(self, steps=self.rounds_for(population), epochs=None)._planned(population)
+
+    def private_sum(self, population: int) -> PrivateSum:
+        """The parts of a step; with tables=adafest counts select rows."""
+        found = super().private_sum(population)
+        return replace(found, selection=self.tables) if isinstance(self.tables, SelectedTables) else found
 
     def default_task(self) -> Task:
         """What the targets must be, and the measures of them."""

@@ -43,7 +43,8 @@ from sfumato.models.check import failing_layer
 from sfumato.per_example import Recording, covered
 from sfumato.training import Trainable
 from sfumato.training.contribution import ROWS, ModelFingerprint, fingerprint_of, refuse_private_as_public
-from sfumato.training.row_tables import Tables, embeddings_in
+from sfumato.training.row_tables import tables_of
+from sfumato.training.table_training import DenseTables, TableTraining
 
 Augmentation = Literal["none", "flip", "crop_flip"]
 _MARGIN = 4  # pixels that a crop may move by, as for CIFAR-10 (De et al. 2022)
@@ -227,7 +228,7 @@ Rows = tuple[list[tuple[Tensor, ...]], Tensor | None]
 """The inputs of each augmentation, and the targets."""
 
 
-_AS_USUAL = ExampleTraining()
+_AS_USUAL, _DENSE = ExampleTraining(), DenseTables()
 
 
 class ExampleContribution(GradientSum):
@@ -239,7 +240,7 @@ class ExampleContribution(GradientSum):
         loss: one loss an example.
         trainable: which parameters are trained; see `sfumato.models.trainable_parameters`.
         examples: how examples go through the model.
-        tables: "deferred" lets embeddings train row by row.
+        tables: how embeddings train.
         device: where to train.
 
     Raises:
@@ -255,11 +256,11 @@ class ExampleContribution(GradientSum):
         loss: LossPerExample = cross_entropy,
         trainable: str = "all",
         examples: ExampleTraining = _AS_USUAL,
-        tables: Literal["dense", "deferred"] = "dense",
+        tables: TableTraining = _DENSE,
         device: str = "cpu",
     ) -> None:
         refuse_no_values(model)
-        held = Tables(embeddings_in(model, trainable)) if tables == "deferred" else None
+        held = None if isinstance(tables, DenseTables) else tables_of(model, trainable, tables)
         super().__init__(Trainable(model, trainable, device=device, tables=held), len(data), torch.device(device))
         self.data = data
         self.copies = examples.copies

@@ -231,6 +231,7 @@ class GradientSum(Contribution):
         self.trained.load(theta)
         self.prepare()
         share = context.new_sum(self.trained.layout, self.trained.tables.sums())
+        share.counts = self.trained.tables.counts()
         examples, key = context.cohort.units, reading_key(source, round)
         looked_at = self._looked_at(len(examples), round, source)
         if (looked_at or not round) and due(round, self.rounds, source, seldom=True):
@@ -369,6 +370,7 @@ class GradientSum(Contribution):
         try:
             for weight, group, its_parameters in zip(weights, share.groups, parameters, strict=True):
                 recording.add_to([parts[i] for i in group], weight, its_parameters)
+            self._count_rows(recording, share)
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
@@ -377,6 +379,17 @@ class GradientSum(Contribution):
             ) from None
         share.tally.add(loss=torch.where(torch.isfinite(losses), losses, 0.0).sum(dtype=torch.float64))
         return losses, squares.sum(dim=0)
+
+    def _count_rows(self, recording: Recording, share: ClippedSum) -> None:
+        """Count the rows of tables that each example reads, where these select what a step changes."""
+        if share.counts is None:
+            return
+        tables = self.trained.tables
+        read = {
+            name: recording.rows_read(parameter)
+            for name, parameter in zip(tables.names, tables.placeholders(self.model), strict=True)
+        }
+        share.counts.add({name: rows for name, rows in read.items() if rows is not None})
 
     def _recorded(
         self, examples: np.ndarray, key: int, watch: AbstractContextManager[Any] | None = None

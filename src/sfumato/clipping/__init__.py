@@ -6,7 +6,7 @@ from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
     from sfumato.clipping.bounds import CLIPPINGS, Adaptive, Automatic, Flat, NormBound, PerLayer
-    from sfumato.clipping.clipped_sum import ClippedSum, Layout, RowSum, Tally
+    from sfumato.clipping.clipped_sum import ClippedSum, Layout, RowCounts, RowSum, Tally
 
 __all__ = [
     "CLIPPINGS",
@@ -17,6 +17,7 @@ __all__ = [
     "Layout",
     "NormBound",
     "PerLayer",
+    "RowCounts",
     "RowSum",
     "Tally",
 ]

@@ -41,7 +41,7 @@ Counts and sums of a round, as one vector that processes add up. All of them are
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -51,7 +51,7 @@ from torch import Tensor
 
 from sfumato import _check
 from sfumato._torch import at_least_single
-from sfumato.clipping.bounds import NormBound
+from sfumato.clipping.bounds import ROUND_DOWN, NormBound
 
 
 @dataclass(frozen=True)
@@ -160,6 +160,36 @@ class RowSum:
         return found, total
 
 
+class RowCounts:
+    """How many contributions read each row of some tables, the counts of one contribution having norm C₁ at most.
+
+    Unit: one contribution. It has a count of one for each row that it reads, over all tables, times min(1, C₁/√rows).
+
+    Args:
+        norm: C₁, > 0.
+        tables: names.
+
+    Attributes:
+        sums: of each table, rows of one number.
+    """
+
+    def __init__(self, norm: float, tables: Iterable[str]) -> None:
+        self._norm = norm
+        self.sums = {name: RowSum(1) for name in tables}
+
+    def add(self, read: Mapping[str, Tensor]) -> None:
+        """Add what some contributions read: of each table int64 [n, T] rows, in which one may stand several times."""
+        ordered = {name: ids.sort(dim=1).values for name, ids in read.items()}
+        first = {name: torch.ones_like(ids, dtype=torch.bool) for name, ids in ordered.items()}
+        for name, ids in ordered.items():
+            first[name][:, 1:] = ids[:, 1:] != ids[:, :-1]
+        each = torch.stack([once.sum(dim=1) for once in first.values()]).sum(dim=0).double()
+        weights = (self._norm * ROUND_DOWN / each.sqrt()).clamp(max=1.0)
+        for name, ids in ordered.items():
+            counted = weights[:, None].expand_as(ids)[first[name]]
+            self.sums[name].index_add_(0, ids[first[name]], counted[:, None])
+
+
 class ClippedSum:
     """Σ w(Δ)·Δ over contributions Δ, with counts that are private: see `Tally`.
 
@@ -174,6 +204,7 @@ class ClippedSum:
     Attributes:
         total: float64 [size], the sum so far.
         tables: those of the tables.
+        counts: how many contributions read each of their rows; None where they are not needed.
         tally: counts so far.
         groups: the parameters that are bounded together, as indices.
     """
@@ -193,6 +224,7 @@ class ClippedSum:
         self.total = torch.zeros(layout.size, dtype=torch.float64, device=device) if out is None else out.zero_()
         self.tally = Tally(device)
         self.tables = dict(tables or {})
+        self.counts: RowCounts | None = None
         self.groups = bound.groups([*layout.names, *self.tables])
         self._bound, self._clip_norm, self._layout = bound, clip_norm, layout
 

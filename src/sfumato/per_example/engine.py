@@ -56,7 +56,7 @@ from sfumato.per_example.layers import (
     StandardisedConvolutionRule,
 )
 from sfumato.per_example.recurrent import RecurrentRule
-from sfumato.per_example.rule import Factor, Factors, Layer, OutputRule, Rule, joined
+from sfumato.per_example.rule import Factor, Factors, Layer, OutputRule, Rows, Rule, joined
 from sfumato.per_example.workspace import Shared, Workspace
 
 # A point of the graph at which the gradient of a layer's output is seen, without a change to the layer.
@@ -218,6 +218,11 @@ class Recording:
                 factor = settled.get(id(parameter))
                 if factor is not None:
                     (factor.without(absent) if drop else factor).add_to(total, weights)
+
+    def rows_read(self, parameter: nn.Parameter) -> Tensor | None:
+        """The rows of a table that each example reads, int64 [B, T], with repetitions; None for what is no table."""
+        found = self._ready().get(id(parameter))
+        return found.ids if isinstance(found, Rows) else None
 
     def unused(self) -> list[str]:
         """Names of trained parameters that the losses do not depend on; their gradients are zero."""

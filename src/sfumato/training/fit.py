@@ -28,7 +28,6 @@ from sfumato._types import Assumption, Stated
 from sfumato.data.domain import BUILT
 from sfumato.guard import Coupled, examples_tried
 from sfumato.ledger import Budget
-from sfumato.mechanisms import Gaussian
 from sfumato.runs import Checkpoint, Run, RunFolder, Team, share_cores
 from sfumato.runs.checkpoint import FROZEN, load_frozen
 from sfumato.sampling import Poisson, VirtualClients
@@ -112,6 +111,7 @@ def _mechanism(private_sum: PrivateSum, rounds: int) -> str:
     if z == 0:
         return f"no noise: {rounds} rounds without any guarantee"
     count = "" if private_sum.bound.counted is None else ", with a noisy count for the norm"
+    count += "" if private_sum.selection is None else ", with noisy counts that select rows of tables"
     what = private_sum.mechanism.describe()
     return f"{rounds} {what} of contributions {private_sum.bound.describe()}, noise multiplier {z:.6g}{count}"
 
@@ -420,8 +420,9 @@ class Setup:
         optimizer = self.options.optimizer or plan.optimizer_for(private_sum)
         server = _server(plan, optimizer, trained.views(theta), theta, private_sum.rounds)
         if trained.tables:
-            _refuse_deferred(private_sum, team)
-            trained.tables.start(server.row_steps())
+            if team.size > 1:
+                raise InputError(f"tables train in one process, got {team.size}; start one, or use tables=dense")
+            trained.tables.start(server.row_steps(), private_sum.mechanism)
         return Parts(private_sum, contribution, theta, frozen, server)
 
     def measure_before(self, run: Run, parts: Parts) -> None:
@@ -620,21 +621,6 @@ def _server(plan: Plan, make: OptimizerFactory, views: list[Tensor], theta: Tens
         schedule=plan.server.rate_schedule(rounds),
         average=None if decay is None else MovingAverage(theta, decay=decay),
     )
-
-
-def _refuse_deferred(private_sum: PrivateSum, team: Team) -> None:
-    """Refuse what rows that are read now and then cannot follow.
-
-    Raises:
-        InputError: noise that is correlated over time, or several processes.
-    """
-    if not isinstance(private_sum.mechanism, Gaussian):
-        raise InputError(
-            f"deferred noise is independent from step to step, got {private_sum.mechanism.describe()}; use "
-            "noise=gaussian, or tables=dense"
-        )
-    if team.size > 1:
-        raise InputError(f"tables=deferred trains in one process, got {team.size}; start one, or use tables=dense")
 
 
 # A run that goes on after the frozen first layers of its model.

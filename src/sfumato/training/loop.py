@@ -335,9 +335,12 @@ class Loop:
         self._contribution.after_noise(mean, index, source)
         self._server.step(trained.views(mean), index)
         if trained.tables:
-            std = self._sum.sum_mechanism(index).noise_std(scale) / self._sum.grouping.clients
             finite = trained.tables.step(
-                share.tables.values(), round=index, denominator=self._sum.grouping.clients, noise_std=std
+                share,
+                round=index,
+                denominator=self._sum.grouping.clients,
+                noise_std=self._sum.sum_mechanism(index).noise_std(scale),
+                selection=0.0 if self._sum.selection is None else self._sum.selection_multiplier,
             )
         self._memory = total  # fresh memory of a large model's size costs more than the step
         # Least and largest in one pass; NaN passes through both.
@@ -398,7 +401,7 @@ class Loop:
             InputError: with the number of rounds.
         """
         before, now = self._evaluated_before, self._evaluated_every
-        if self._contribution.trained.tables and before not in (None, now):
+        if self._contribution.trained.tables.owing and before not in (None, now):
             raise InputError(
                 f"tables=deferred goes on with measurements in the same rounds, every {before} (0: none), got {now}; "
                 f"give evaluate_every={before} and validation data as before"

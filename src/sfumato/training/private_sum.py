@@ -21,6 +21,7 @@ from sfumato.clipping import NormBound
 from sfumato.clipping.bounds import COUNT_SENSITIVITY
 from sfumato.mechanisms import Gaussian, Mechanism
 from sfumato.sampling import Sampler, SingleUserClients, VirtualClients
+from sfumato.training.table_training import SelectedTables
 
 if TYPE_CHECKING:
     from sfumato.accounting import Event
@@ -35,17 +36,21 @@ class PrivateSum:
         bound: how much a contribution may weigh.
         mechanism: the noise; its multiplier is that of the whole round.
         rounds: how often.
+        selection: counts that a round releases with its sum, to select rows of tables; None for none.
     """
 
     sampler: Sampler
     bound: NormBound
     mechanism: Mechanism
     rounds: int
+    selection: SelectedTables | None = None
 
     def __post_init__(self) -> None:
         noise = self.mechanism.multiplier
         if noise > 0 and self.bound.norm is None:
             raise InputError(f"noise {noise:g} needs clipping: noise on an unbounded sum gives no guarantee")
+        if self.selection is not None:
+            self._refuse_selection()
         _ = self.event(1)  # refuses a mechanism that nothing is proven for with this sampler or this bound
 
     @property
@@ -82,10 +87,18 @@ class PrivateSum:
         return self.bound.counted is not None and self.bound.counted.active(round)
 
     def sum_mechanism(self, round: int) -> Mechanism:
-        """The noise on the sum: more than the round's multiplier where a count shares the cost."""
+        """The noise on the sum: more than the round's multiplier where counts share the cost."""
+        if self.selection is not None:
+            return self._independent().sharing(self.selection_multiplier)
         if not self.counts(round):
             return self.mechanism
         return self._independent().sharing(self.count_mechanism().multiplier)
+
+    @property
+    def selection_multiplier(self) -> float:
+        """The noise multiplier of the counts that select rows; 0 without noise."""
+        assert self.selection is not None
+        return self.selection.multipliers(self.mechanism.multiplier)[0]
 
     def count_mechanism(self) -> Gaussian:
         """The noise on the count, on a scale of what one contribution adds to it."""
@@ -103,6 +116,9 @@ class PrivateSum:
         }
         if self.counts(round):
             record["count_noise_std"] = self._count_noise_std
+        if self.selection is not None:
+            record["selection_norm"] = self.selection.count_norm
+            record["selection_noise_std"] = self.selection_multiplier * self.selection.count_norm
         if self.whole:
             record["rounds"] = self.rounds  # that the entry stands for
         return record
@@ -126,6 +142,8 @@ class PrivateSum:
 
     def _event(self, sensitivity: float, rounds: int) -> Event:
         rule = self.bound.counted
+        if self.selection is not None:
+            return self._selecting(sensitivity) * rounds
         if rule is None and self.whole:
             return self.mechanism.event(sensitivity, self.sampler, self.rounds) * min(rounds, 1)
         if rule is None:
@@ -139,8 +157,24 @@ class PrivateSum:
         with_count, without = (self._single(sensitivity, counted=each) for each in (True, False))
         return with_count * counted + without * (rounds - counted)
 
+    def _selecting(self, sensitivity: float) -> Event:
+        """One round of noisy counts of rows and a noisy sum, on one sample."""
+        if self.mechanism.multiplier == 0:
+            return self.mechanism.event(sensitivity, self.sampler, 1)
+        noisy_sum = self._independent().sharing(self.selection_multiplier).single(sensitivity)
+        return self.sampler.account(acc.joint(acc.Gaussian(self.selection_multiplier / sensitivity), noisy_sum))
+
+    def _refuse_selection(self) -> None:
+        if not isinstance(self.mechanism, Gaussian) or self.bound.counted is not None or self.whole:
+            raise InputError(
+                "tables=adafest is for independent noise in each round, with a fixed clip norm and cohort=poisson; use "
+                "these, or tables=dense"
+            )
+
     def _single(self, sensitivity: float, *, counted: bool) -> Event:
         """One round of independent noise, with its count or without."""
+        if self.selection is not None:
+            return self._selecting(sensitivity)
         if not counted or self.mechanism.multiplier == 0:
             return self.mechanism.event(sensitivity, self.sampler, 1)
         noisy_sum = self._independent().sharing(self.count_mechanism().multiplier).single(sensitivity)

@@ -1,34 +1,37 @@
 """Tables of embeddings that train row by row: no step, and no copy of the model, is as long as the table.
 
 A trained copy of a model has a `RowEmbedding` for each of its `nn.Embedding` layers. Rows are read as a forward pass
-meets their ids, with the noise that they are owed by then (`sfumato.mechanisms.deferred`); the clipped sum of a step
-holds the rows that its batch read (`RowSum`); the step changes these. At the end of the run all rows catch up, and the
-model that is released has ordinary layers again.
+meets their ids; the clipped sum of a step holds the rows that its batch read (`RowSum`). The gradient of an example is
+clipped as one vector, with its rows in it. The model that is released has ordinary layers again.
 
-The gradient of an example is clipped as one vector, with its rows in it, so unit, sensitivity and cost are those of
-DP-SGD with noise on every row in every step.
+With deferred noise (`OwedTables`) rows are read with the noise that they are owed by then, and all rows catch up at the
+end. Unit, sensitivity and cost are those of noise on every row in every step. With noisy counts (`CountedTables`) a
+step changes the rows above a threshold, see `training.table_training`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from sfumato._check import InputError
-from sfumato.clipping import RowSum
+from sfumato._lazy import scipy
+from sfumato.clipping import ClippedSum, RowCounts, RowSum
+from sfumato.mechanisms import Gaussian, Mechanism
 from sfumato.mechanisms.deferred import History, RowState
 from sfumato.models.row_embedding import Reader, RowEmbedding
 from sfumato.models.trainable import trainable_parameters
 from sfumato.training.server import RowSteps
+from sfumato.training.table_training import SelectedTables, TableTraining
 
 if TYPE_CHECKING:
-    from sfumato._random import RandomSource
+    from sfumato._random import RandomSource, Stream
 
 _WEIGHT = ".weight"
 
@@ -49,9 +52,9 @@ def embeddings_in(model: nn.Module, spec: str) -> dict[str, nn.Embedding]:
         and id(layer.weight) in chosen
     }
     if not found:
-        raise InputError("tables=deferred needs trained nn.Embedding layers, and the model has none; leave it out")
+        raise InputError("tables row by row are trained nn.Embedding layers, and the model has none; use tables=dense")
     if len(found) == len(chosen):
-        raise InputError("tables=deferred needs a trained layer besides the tables; use tables=dense")
+        raise InputError("the model needs a trained layer besides its tables; add one, or use tables=dense")
     for name, layer in found.items():
         holders = [one for one, part in layers.items() for each in part._parameters.values() if each is layer.weight]
         if len(holders) > 1:
@@ -61,44 +64,59 @@ def embeddings_in(model: nn.Module, spec: str) -> dict[str, nn.Embedding]:
             )
         if layer.max_norm is not None or layer.scale_grad_by_freq:
             setting = "max_norm" if layer.max_norm is not None else "scale_grad_by_freq"
-            raise InputError(f"the table {name} has {setting}, which deferred noise does not know; build it without")
+            raise InputError(f"the table {name} has {setting}, which steps row by row do not know; use tables=dense")
     return found
 
 
+def tables_of(model: nn.Module, spec: str, how: TableTraining) -> Tables:
+    """The tables of a model, as a plan lets them train; errors as of `embeddings_in`."""
+    layers = embeddings_in(model, spec)
+    return CountedTables(layers, how) if isinstance(how, SelectedTables) else OwedTables(layers)
+
+
 class Tables:
-    """The tables of a model that trains.
+    """The tables of a model that trains; without layers, none.
 
     Args:
         layers: those of the user's module, by name; their weights are copied.
+
+    Attributes:
+        owing: whether rows lack noise between steps, so that it matters when they are read.
+        source: the run's randomness, of the present round.
     """
 
+    owing: ClassVar[bool] = False
+
     def __init__(self, layers: Mapping[str, nn.Embedding]) -> None:
-        self._first = {name: layer.weight.detach().cpu().numpy().copy() for name, layer in layers.items()}
-        self._readers = {name: Reader(self._reading(name), partial(self._whole, name)) for name in layers}
-        self._rows: dict[str, RowState] = {}
-        self._history: History | None = None
+        self._weights = {name: layer.weight.detach().cpu().numpy().copy() for name, layer in layers.items()}
+        self._readers = {name: Reader(partial(self._looked_up, name), partial(self._released, name)) for name in layers}
         self._steps: RowSteps | None = None
-        self._averaged = False
         self.source: RandomSource | None = None
 
-    def __len__(self) -> int:
-        return len(self._first)
-
     def __bool__(self) -> bool:
-        return bool(self._first)
+        return bool(self._weights)
 
     @property
     def names(self) -> list[str]:
         """Of the weights, as the model names them."""
-        return [name + _WEIGHT for name in self._first]
+        return [name + _WEIGHT for name in self._weights]
+
+    @property
+    def rows(self) -> int:
+        """Of all tables together."""
+        return sum(map(len, self._weights.values()))
 
     def shapes(self) -> str:
         """Names and shapes, to distinguish one model from another."""
-        return f"{[(name, each.shape) for name, each in self._first.items()]}" if self else ""
+        return f"{[(name, each.shape) for name, each in self._weights.items()]}" if self else ""
 
     def sums(self) -> dict[str, RowSum]:
         """An empty sum for each table, by the name of its weight."""
-        return {name + _WEIGHT: RowSum(each.shape[1]) for name, each in self._first.items()}
+        return {name + _WEIGHT: RowSum(each.shape[1]) for name, each in self._weights.items()}
+
+    def counts(self) -> RowCounts | None:
+        """Where a step counts how many examples read each row: nothing yet."""
+        return None
 
     def placeholders(self, model: nn.Module) -> list[nn.Parameter]:
         """The parameters of a trained copy that stand for the tables."""
@@ -118,21 +136,10 @@ class Tables:
             fresh: nn.Embedding = RowEmbedding(layer, reader).to(layer.weight.device)
             if final:
                 with self.as_released():
-                    weight = self._whole(name)
+                    weight = self._released(name)
                 fresh = nn.Embedding(*weight.shape, padding_idx=layer.padding_idx, _weight=weight)
             fresh.train(layer.training)
             setattr(model.get_submodule(parent), last, fresh)
-
-    def start(self, steps: RowSteps) -> None:
-        """Begin the steps of a run, before anything is read in one."""
-        self._steps, self._averaged = steps, False
-        self._history = History(
-            momentum=steps.momentum,
-            nesterov=steps.nesterov,
-            weight_decay=steps.weight_decay,
-            averaged=steps.average is not None,
-        )
-        self._rows = {name: RowState(name, weight, self._history) for name, weight in self._first.items()}
 
     def live(self, on: bool = True) -> None:
         """Read rows from now on, or their placeholders only."""
@@ -150,36 +157,38 @@ class Tables:
             for name, reader in self._readers.items():
                 reader.live = before[name]
 
-    def step(self, sums: Iterable[RowSum], *, round: int, denominator: float, noise_std: float) -> bool:
-        """Take a step in the rows that the batch read; its noise is owed to all rows from then on.
+    @contextmanager
+    def as_released(self) -> Iterator[None]:
+        """A context in which rows are read as they would be released."""
+        yield
+
+    def start(self, steps: RowSteps, mechanism: Mechanism) -> None:
+        """Begin the steps of a run, before anything is read in one.
+
+        Raises:
+            InputError: the optimiser or the noise is of no use for rows.
+        """
+        self._steps = steps
+        if self and not isinstance(mechanism, Gaussian):
+            raise InputError(
+                f"tables row by row need noise that is independent from step to step, got {mechanism.describe()}; use "
+                "noise=gaussian, or tables=dense"
+            )
+
+    def step(self, share: ClippedSum, *, round: int, denominator: float, noise_std: float, selection: float) -> bool:
+        """Take a step in rows.
 
         Args:
-            sums: of clipped gradients, one a table.
+            share: holds the sums of clipped gradients, and counts.
             round: from 0.
             denominator: public, what sums are divided by.
-            noise_std: of a number of the mean.
+            noise_std: of a number of the sum.
+            selection: noise multiplier of the counts.
 
         Returns:
             whether all numbers are finite.
         """
-        assert self._history is not None
-        assert self._steps is not None
-        rate, average = self._steps.at(round)
-        self._history.append(rate=rate, noise_std=noise_std, average=average)
-        finite = True
-        for state, total in zip(self._rows.values(), sums, strict=True):
-            rows, values = total.gathered()
-            finite &= state.step(rows.cpu().numpy(), values.cpu().numpy() / denominator, round)
-        return finite
-
-    @contextmanager
-    def as_released(self) -> Iterator[None]:
-        """A context in which the moving average is read, where there is one."""
-        self._averaged = self._steps is not None and self._steps.average is not None
-        try:
-            yield
-        finally:
-            self._averaged = False
+        raise NotImplementedError
 
     def flush(self) -> None:
         """Give all rows the noise that they are owed.
@@ -187,21 +196,14 @@ class Tables:
         Before the model is measured, too: which rows that reads would otherwise decide how later noise is drawn, and a
         run that goes on with other data to measure on would draw other noise for the same sums.
         """
-        if self._history is not None and self._history.steps:
-            for state in self._rows.values():
-                state.flush(self._source())
 
     def first(self) -> dict[str, Tensor]:
         """The weights before the first step, by layer; after it, as they are."""
-        return {name: torch.from_numpy(each) for name, each in self._first.items()}
+        return {name: torch.from_numpy(each) for name, each in self._weights.items()}
 
     def state(self) -> dict[str, Tensor]:
         """What a checkpoint keeps; private, as it shows which rows were read."""
-        if self._history is None or not self:
-            return {}
-        found = {f"{name}/{key}": each for name, state in self._rows.items() for key, each in state.state().items()}
-        found["steps"] = self._history.settings()
-        return {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in found.items()}
+        return {f"{name}/weight": torch.from_numpy(each) for name, each in self._weights.items()}
 
     def load(self, tensors: Mapping[str, Tensor]) -> None:
         """Go on from a checkpoint.
@@ -209,37 +211,174 @@ class Tables:
         Raises:
             InputError: it is of tables of another size.
         """
-        if not self:
-            return
-        assert self._history is not None
-        self._history.load(tensors["steps"].numpy())
-        for name, state in self._rows.items():
-            prefix = f"{name}/"
-            state.load(
-                {key.removeprefix(prefix): each.numpy() for key, each in tensors.items() if key.startswith(prefix)}
-            )
+        for name, weight in self._weights.items():
+            weight[...] = tensors[f"{name}/weight"].numpy()
 
-    def _whole(self, name: str) -> Tensor:
-        """A table with all noise, of every row."""
-        if not self._has_steps(name):
-            return torch.from_numpy(self._first[name])
-        state = self._rows[name]
-        state.flush(self._source())
-        return torch.from_numpy(state.whole(averaged=self._averaged))
+    def _looked_up(self, name: str, ids: Tensor) -> Tensor:
+        """Rows of a table as they are now."""
+        return torch.from_numpy(self._weights[name][ids.cpu().numpy()])
 
-    def _has_steps(self, name: str) -> bool:
-        """Whether a step was taken, so that rows may be owed noise."""
-        return name in self._rows and self._history is not None and self._history.steps > 0
+    def _released(self, name: str) -> Tensor:
+        """A table as it is released."""
+        return torch.from_numpy(self._weights[name])
 
     def _source(self) -> RandomSource:
         assert self.source is not None, "rows are read before the run's randomness is known"
         return self.source
 
-    def _reading(self, name: str) -> Callable[[Tensor], Tensor]:
-        def read(ids: Tensor) -> Tensor:
-            rows = ids.cpu().numpy()
-            if not self._has_steps(name):
-                return torch.from_numpy(self._first[name][rows])
-            return torch.from_numpy(self._rows[name].read(rows, self._source(), averaged=self._averaged))
 
-        return read
+class OwedTables(Tables):
+    """With deferred noise."""
+
+    owing: ClassVar[bool] = True
+
+    def __init__(self, layers: Mapping[str, nn.Embedding]) -> None:
+        super().__init__(layers)
+        self._rows: dict[str, RowState] = {}
+        self._history = History()
+        self._averaged = False
+
+    def start(self, steps: RowSteps, mechanism: Mechanism) -> None:
+        """With what the optimiser keeps of each row."""
+        super().start(steps, mechanism)
+        self._history = History(
+            momentum=steps.momentum,
+            nesterov=steps.nesterov,
+            weight_decay=steps.weight_decay,
+            averaged=steps.average is not None,
+        )
+        self._rows = {name: RowState(name, weight, self._history) for name, weight in self._weights.items()}
+
+    def step(self, share: ClippedSum, *, round: int, denominator: float, noise_std: float, selection: float) -> bool:
+        """In the rows that the batch read; its noise is owed to all rows from then on."""
+        assert self._steps is not None
+        rate, average = self._steps.at(round)
+        self._history.append(rate=rate, noise_std=noise_std / denominator, average=average)
+        finite = True
+        for state, total in zip(self._rows.values(), share.tables.values(), strict=True):
+            rows, values = total.gathered()
+            finite &= state.step(rows.cpu().numpy(), values.cpu().numpy() / denominator, round)
+        return finite
+
+    @contextmanager
+    def as_released(self) -> Iterator[None]:
+        """With the moving average, where there is one."""
+        self._averaged = self._steps is not None and self._steps.average is not None
+        try:
+            yield
+        finally:
+            self._averaged = False
+
+    def flush(self) -> None:
+        """Of every row."""
+        for state in self._rows.values() if self._history.steps else ():
+            state.flush(self._source())
+
+    def state(self) -> dict[str, Tensor]:
+        """With the step in which each row was last read, and the settings of all steps."""
+        found = {f"{name}/{key}": each for name, state in self._rows.items() for key, each in state.state().items()}
+        found["steps"] = self._history.settings()
+        return {name: torch.from_numpy(np.ascontiguousarray(each)) for name, each in found.items()}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """With the steps so far."""
+        self._history.load(tensors["steps"].numpy())
+        for name, state in self._rows.items():
+            mine = {key: each.numpy() for key, each in tensors.items() if key.startswith(f"{name}/")}
+            state.load({key.removeprefix(f"{name}/"): each for key, each in mine.items()})
+
+    def _looked_up(self, name: str, ids: Tensor) -> Tensor:
+        if not self._history.steps:
+            return super()._looked_up(name, ids)
+        rows = ids.cpu().numpy()
+        return torch.from_numpy(self._rows[name].read(rows, self._source(), averaged=self._averaged))
+
+    def _released(self, name: str) -> Tensor:
+        if not self._history.steps:
+            return super()._released(name)
+        self._rows[name].flush(self._source())
+        return torch.from_numpy(self._rows[name].whole(averaged=self._averaged))
+
+
+class CountedTables(Tables):
+    """With noisy counts that select rows (DP-AdaFEST).
+
+    Args:
+        layers: as for `Tables`.
+        how: the plan's settings.
+    """
+
+    def __init__(self, layers: Mapping[str, nn.Embedding], how: SelectedTables) -> None:
+        super().__init__(layers)
+        self._how = how
+
+    def start(self, steps: RowSteps, mechanism: Mechanism) -> None:
+        """With plain SGD: momentum and averages move rows that no step selects."""
+        super().start(steps, mechanism)
+        if steps.momentum or steps.weight_decay or steps.average is not None:
+            raise InputError(
+                "tables=adafest changes selected rows only, so it needs SGD without momentum, weight_decay and "
+                "ema_decay; leave these out, or use tables=deferred"
+            )
+        self._how.threshold(self._how.multipliers(mechanism.multiplier)[0], rows=self.rows)  # refuses too many
+
+    def counts(self) -> RowCounts | None:
+        """Of the rows that the examples of a step read."""
+        return RowCounts(self._how.count_norm, self.names)
+
+    def step(self, share: ClippedSum, *, round: int, denominator: float, noise_std: float, selection: float) -> bool:
+        """In the rows whose noisy count is above the threshold."""
+        assert self._steps is not None
+        assert share.counts is not None
+        rate, _ = self._steps.at(round)
+        threshold = self._how.threshold(selection, rows=self.rows)
+        finite = True
+        for (name, weight), total, counted in zip(
+            self._weights.items(), share.tables.values(), share.counts.sums.values(), strict=True
+        ):
+            survivors = self._survivors(name, len(weight), counted, round, selection * self._how.count_norm, threshold)
+            rows, values = (each.cpu().numpy() for each in total.gathered())
+            gradient = np.zeros((len(survivors), weight.shape[1]))
+            found = np.isin(survivors, rows, assume_unique=True)
+            gradient[found] = values[np.searchsorted(rows, survivors[found])]
+            if noise_std:
+                stream = self._source().stream("row noise", name, round)
+                gradient += noise_std * stream.normals_of(survivors, weight.shape[1])
+            moved = weight[survivors] - rate * gradient / denominator
+            weight[survivors] = moved
+            finite &= bool(np.isfinite(moved).all())
+        return finite
+
+    def _survivors(self, name: str, size: int, counted: RowSum, round: int, std: float, threshold: float) -> np.ndarray:
+        """Rows above the threshold in rising order, int64 [n]: of those that were read, and of others by noise alone.
+
+        Each row that was not read is above it independently with one probability. So the distance from one such row to
+        the next is geometric, and no other row is looked at.
+        """
+        rows, values = (each.cpu().numpy() for each in counted.gathered())
+        counts = values[:, 0]
+        if not std:
+            return rows[counts > threshold]
+        source = self._source()
+        noise = source.stream("row count noise", name, round).normals_of(rows, 1)[:, 0]
+        read = rows[counts + std * noise > threshold]
+        alone = above(size, float(scipy.special.ndtr(-threshold / std)), source.stream("false survivors", name, round))
+        return np.union1d(read, np.setdiff1d(alone, rows, assume_unique=True))
+
+
+def above(size: int, share: float, stream: Stream) -> np.ndarray:
+    """Which of the places 0 … size − 1 are chosen, each independently with this probability; int64 [n], rising.
+
+    >>> from sfumato._random import RandomSource
+    >>> above(1_000_000_000, 3e-9, RandomSource.from_seed(0).stream("false survivors")).shape
+    (2,)
+    """
+    if share <= 0:
+        return np.zeros(0, np.int64)
+    found, at = [], -1
+    while at < size:
+        skips = np.floor(np.log(stream.uniform(max(16, int(1.1 * share * (size - at))))) / np.log1p(-share)) + 1
+        places = at + np.cumsum(np.minimum(skips, size + 1.0)).astype(np.int64)
+        found.append(places[places < size])
+        at = int(places[-1])
+    return np.concatenate(found)
