@@ -246,6 +246,14 @@ def test_what_cannot_be_deferred_is_refused(fields: dict, model, words: str) -> 
     assert words in str(refused.value)
 
 
+def test_a_loop_of_ones_own_does_not_defer() -> None:
+    model = clicks()
+    with pytest.raises(InputError, match="tables='deferred' is for fit"):
+        DPSGD(tables="deferred", noise=1.0, steps=2, cohort=4).open(
+            model, torch.optim.SGD(model.parameters(), 0.1), list(range(8))
+        )
+
+
 def test_an_id_without_a_row_is_refused_in_a_line() -> None:
     with pytest.raises(InputError, match="IndexError: index out of range in self"):
         plan().fit(clicks(100), records())

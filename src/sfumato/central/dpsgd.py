@@ -275,6 +275,7 @@ class DPSGD(Plan):
             "task": (self.task, DPSGD.task),
             "trainable": (self.trainable, DPSGD.trainable),
             "server": (self.server, DPSGD.server),
+            "tables": (TABLES.word(self.tables), TABLES.word(DPSGD.tables)),
             **{f"examples.{name}": (getattr(mine, name), getattr(usual, name)) for name in _DECIDED_BY_LOOP},
         }
         for name, (given, default) in decided.items():
