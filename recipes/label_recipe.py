@@ -106,7 +106,7 @@ def measured(
     torch.manual_seed(seed)
     model = method.model(train)
     if isinstance(plan, LPMST):
-        plan = dataclasses.replace(plan, epsilon=epsilon, **({"epochs": 1} if quick else {}))
+        plan = dataclasses.replace(plan, epsilon=epsilon, **({"training.epochs": 1} if quick else {}))
         result = plan.fit(model, train, features=parts.features if plan.clusters else None, test=parts.test)
         reported = {"reports_right": float((result.reports == train.targets).mean())}
     else:

@@ -97,7 +97,7 @@ def convolutions(_: ExampleDataset) -> nn.Module:
 
 
 STAGES = {1: (1.0,), 2: (0.65, 0.35), 3: (0.6, 0.2, 0.2)}
-DECAYS = tuple({"weight_decay": decay} for decay in (0.001, 0.003, 0.01, 0.03))
+DECAYS = tuple({"training.weight_decay": decay} for decay in (0.001, 0.003, 0.01, 0.03))
 GRADIENTS = (
     {"steps": 100, "cohort": 4096, "server.learning_rate": 4.0},
     {"steps": 60, "cohort": 8192, "server.learning_rate": 2.0},
@@ -119,7 +119,8 @@ PAPER = {  # Ghazi et al. 2021, LP-2ST with a residual network on pixels
 
 def staged(stages: int, clusters: int = 0, **fields) -> LPMST:
     """A plan in so many stages."""
-    shared = {"temperature": 0.25, "epochs": 10, "batch_size": 512, "learning_rate": 0.05, **fields}
+    training = {"epochs": 10, "batch_size": 512, "learning_rate": 0.05, **fields}
+    shared = {"temperature": 0.25, "training": training}
     return LPMST(epsilon=1.0, stages=STAGES[stages], clusters=clusters, **shared)  # epsilon is that of each budget
 
 

@@ -74,13 +74,11 @@ def staged(stages: tuple[float, ...] = (1.0,), clusters: int = 0) -> LPMST:
         clusters=clusters,
         prior_epsilon=0.05,
         temperature=0.25,
-        epochs=20,
-        batch_size=128,
-        learning_rate=0.02,
+        training={"epochs": 20, "batch_size": 128, "learning_rate": 0.02},
     )
 
 
-TRIALS = tuple({"weight_decay": decay} for decay in (0.003, 0.03, 0.1))
+TRIALS = tuple({"training.weight_decay": decay} for decay in (0.003, 0.03, 0.1))
 
 
 def methods(kind: str) -> dict[str, Method]:

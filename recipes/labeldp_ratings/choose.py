@@ -19,7 +19,7 @@ RATES, DECAYS = (0.003, 0.01, 0.03), (1e-4, 3e-4, 1e-3)
 if __name__ == "__main__":
     split = run.parts()
     for rate, decay in itertools.product(RATES, DECAYS):
-        plan = replace(run.PLAN, learning_rate=rate, weight_decay=decay, seed=0)
+        plan = replace(run.PLAN, **{"training.learning_rate": rate, "training.weight_decay": decay}, seed=0)
         found = [run.error(run.trained(plan, None, 0.0, split.train)[0], split.validation)]
         for name, epsilon in itertools.product(("RR on bins", "Laplace", "RR"), (1.0, 4.0)):
             found.append(run.error(run.trained(plan, run.METHODS[name], epsilon, split.train)[0], split.validation))

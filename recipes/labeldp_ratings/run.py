@@ -42,11 +42,7 @@ PLAN = RROnBins(
     low=LOW,
     high=HIGH,
     values=VALUES,
-    epochs=8,
-    batch_size=1000,
-    optimizer="adam",
-    learning_rate=0.01,
-    weight_decay=3e-4,
+    training={"epochs": 8, "batch_size": 1000, "optimizer": "adam", "learning_rate": 0.01, "weight_decay": 3e-4},
 )
 
 
@@ -88,7 +84,7 @@ def trained(plan: RROnBins, method: Method | None, epsilon: float, data: Example
     if method is None:
         (inputs,), values = data.examples(np.arange(len(data)))
         assert values is not None
-        return plan.training.fit(start, inputs, values, source=RandomSource.from_seed(plan.seed)), None
+        return plan.supervised.fit(start, inputs, values, source=RandomSource.from_seed(plan.seed)), None
     plan = replace(plan, epsilon=epsilon, method=method.method, unbiased=method.unbiased)
     result = plan.fit(start, data)
     return result.model, result.statement
@@ -126,7 +122,7 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
         return
     plan, data = replace(PLAN, seed=seed), parts().train
     if quick:
-        plan, data = replace(plan, epochs=1), data.subset(np.arange(0, len(data), 20))
+        plan, data = replace(plan, **{"training.epochs": 1}), data.subset(np.arange(0, len(data), 20))
     found = []
     for epsilon in (None,) if name == PLAIN else EPSILONS:
         network, statement = trained(plan, METHODS.get(name), epsilon or 0.0, data)

@@ -339,7 +339,7 @@ SYSTEMS = {
     "dpsgd": System(_examples("dpsgd", *_STEP), _class_names),
     "dpsgd, texts": System(_texts, _class_names),
     "labeldp_pro": System(_examples("labeldp", "pro", *_STEP), _class_names),
-    "lp_mst": System(_examples("labeldp", "train", "--epochs", 1), _class_names),
+    "lp_mst": System(_examples("labeldp", "train", "--training.epochs", 1), _class_names),
     "knn_dpfl": System(_vote, _class_names),
     "ehr_safe": System(_records, _schema, ("schema.yaml",)),
 }

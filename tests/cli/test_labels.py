@@ -139,8 +139,8 @@ def test_ctrl_c_leaves_no_table_and_the_run_goes_on(
 CENTRES = np.array([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0]])
 FILES = ("plan.json", "statement.json", "ledger.jsonl", "evaluation.json", "report.html", "model.safetensors")
 SMALL = (
-    *("--model", "lenet300_100", "--public-classes", "--epsilon", 3, "--epochs", 3),
-    *("--batch-size", 32, "--stages", 0.6, 0.4),
+    *("--model", "lenet300_100", "--public-classes", "--epsilon", 3, "--training.epochs", 3),
+    *("--training.batch-size", 32, "--stages", 0.6, 0.4),
 )
 CLUSTERS = ("--clusters", 6, "--prior-epsilon", 0.1)
 
@@ -204,7 +204,7 @@ def _library(files: Path, **fields):
     parts = data.open_examples(files / "points.npz"), data.open_examples(files / "points.npz", "test")
     generator = _first_weights()
     model = classifier("lenet300_100", 3, ((2,),), generator=generator)
-    plan = LPMST(epsilon=3.0, epochs=3, batch_size=32, stages=(0.6, 0.4), seed=3, **fields)
+    plan = LPMST(epsilon=3.0, training={"epochs": 3, "batch_size": 32}, stages=(0.6, 0.4), seed=3, **fields)
     return plan.fit(model, parts[0], test=parts[1])
 
 
@@ -250,7 +250,18 @@ def test_the_settings_of_a_run_start_another(sfumato, ended, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(sfumato, process, files, tmp_path, stop):
-    words = ("labeldp", "train", "--data", files / "points.npz", *SMALL, *CLUSTERS, "--epochs", 60, "--seed", 5)
+    words = (
+        "labeldp",
+        "train",
+        "--data",
+        files / "points.npz",
+        *SMALL,
+        *CLUSTERS,
+        "--training.epochs",
+        60,
+        "--seed",
+        5,
+    )
     out = tmp_path / "stopped"
     child = process(*words, "--out", out)
     _wait_for(out / "checkpoint" / "release-labels of stage 2.safetensors", child)
@@ -338,7 +349,7 @@ def test_texts_and_numbers_of_a_table_are_read_too(sfumato, tmp_path):
     order = np.random.default_rng(0).permutation(60).tolist()
     rows = "".join(f"{i % 2},word{i % 2} is in text number {i}\n" for i in order)
     (tmp_path / "news.csv").write_text("label,text\n" + rows)
-    words = ("--epsilon", 3, "--epochs", 1, "--test-share", 0, "--public-classes")
+    words = ("--epsilon", 3, "--training.epochs", 1, "--test-share", 0, "--public-classes")
     texts = ("--vocabulary", 50, "--length", 8, "--model", "bilstm", "--model-options", "hidden=8")
     shown = sfumato("labeldp", "train", "--data", tmp_path / "news.csv", *texts, *words, "--out", tmp_path / "a")
     assert shown.code == 0, shown.err
@@ -384,7 +395,8 @@ def test_the_page_counts_stages_and_speaks_of_labels(sfumato, ended, tmp_path):
         (("--model", "bilstm"), "bilstm needs vocabulary_size"),
         (("--model", "lenet5"), "lenet5 reads"),
         (("--threads", 0), "threads must be a whole number >= 1"),
-        (("--mixup", -1), "mixup must be >= 0"),
+        (("--epochs", 3), "--epochs is now --training.epochs"),
+        (("--training.mixup", -1), "training.mixup must be >= 0"),
         (("--test", "nowhere"), "there is nothing at nowhere"),
     ],
     ids=str,
@@ -453,7 +465,7 @@ def test_clusters_that_stay_empty_are_no_mistake(sfumato, tmp_path):
 
 
 def test_a_model_that_diverges_is_reported_and_the_labels_are_not_lost(sfumato, files, tmp_path):
-    words = ("labeldp", "train", "--data", files / "points.npz", *SMALL, "--learning-rate", 1e30)
+    words = ("labeldp", "train", "--data", files / "points.npz", *SMALL, "--training.learning-rate", 1e30)
     shown = sfumato(*words, "--out", tmp_path / "run")
     assert shown.code == 0
     assert "the model gives no finite outputs for 120 of 120 rows" in shown.err
@@ -472,7 +484,7 @@ def test_a_table_of_numbers_and_categories_trains_a_model_of_both(sfumato, tmp_p
     )
     given = ("--data", tmp_path / "clicks.csv", "--schema", tmp_path / "clicks.yaml", "--model", "ctr", "--epsilon", 3)
     words = ("labeldp", "train", *given, "--out", tmp_path / "run")
-    told = json.loads(sfumato(*words, "--epochs", 10, "--batch-size", 32, "--json").out)
+    told = json.loads(sfumato(*words, "--training.epochs", 10, "--training.batch-size", 32, "--json").out)
     assert told["evaluation"]["trained"]["auc"] > 0.8
     assert "clusters need one input of numbers" in sfumato(*words[:-1], tmp_path / "b", "--clusters", 3).line
 
@@ -507,7 +519,7 @@ def test_the_folder_of_a_picture_decides_neither_its_place_nor_whether_it_is_tes
 
 RANGE = ("--low", 0.5, "--high", 5, "--values", 10)
 MODEL = ("--model", "matrix_factorization", "--model-options", "biases=true", "offset=3", "factors=4")
-STEPS = ("--epochs", 2, "--batch-size", 64, "--epsilon", 2)
+STEPS = ("--training.epochs", 2, "--training.batch-size", 64, "--epsilon", 2)
 REGRESS = ("labeldp", "regress", *RANGE, *MODEL, *STEPS)
 STARS = ("--rating-classes", 1, 2, 3, 4, 5)
 

@@ -124,6 +124,7 @@ def _silos(folder: Path, *, records: int = 0, **changes: Any) -> Any:
     return plan.fit(model, silos, public=_faces("public", 12, 99), out=folder / "run", **given)
 
 
+_STEPS = {"epochs": 4, "batch_size": 64, "learning_rate": 0.1}
 _VOTE = {"queries": 20, "noise_std": 1.5, "student_epochs": 10, "seed": 3}
 _EHR = {"hidden": 8, "latent": 6, "noise": 6, "gan_hidden": 8, "embedding": 3, "static_embedding": 3, "seed": 1}
 _EHR |= {"category_steps": 5, "epochs": 1, "batch_size": 8, "gan_steps": 4, "critic_steps": 2, "calibrated_on": 30}
@@ -165,13 +166,15 @@ PIPELINES: dict[str, Pipeline] = {
         anew=True,
     ),
     "lp_mst": Pipeline(
-        start=_fit(LPMST(epsilon=2.0, stages=(0.5, 0.3, 0.2), epochs=4, batch_size=32, seed=1), _classes),
+        start=_fit(
+            LPMST(epsilon=2.0, stages=(0.5, 0.3, 0.2), training={"epochs": 4, "batch_size": 32}, seed=1), _classes
+        ),
         stops=(("stages", 2), ("stages", 1), ("stages", 3)),
-        others=({"epochs": 5}, {"seed": 4}),
+        others=({"training.epochs": 5}, {"seed": 4}),
     ),
     "rr_on_bins": Pipeline(
         start=_fit(
-            RROnBins(epsilon=3.0, low=0.0, high=10.0, values=21, epochs=4, batch_size=64, learning_rate=0.1, seed=1),
+            RROnBins(epsilon=3.0, low=0.0, high=10.0, values=21, training=_STEPS, seed=1),
             _numbers,
         ),
         stops=(("steps", 3),),

@@ -413,7 +413,7 @@ def test_a_model_of_both_ids_learns_whose_taste_it_is(folder):
 def test_stages_and_bins_take_ratings(folder):
     numbers, stars = open_examples(folder), open_examples(folder, rating_classes=STARS)
     items, users = numbers.vocabulary_sizes
-    steps = {"epochs": 2, "batch_size": 64, "seed": 0}
+    steps = {"training": {"epochs": 2, "batch_size": 64}, "seed": 0}
     model = matrix_factorization(items, users=users, factors=4, biases=True, classes=5)
     found = LPMST(epsilon=8.0, stages=(0.5, 0.5), **steps).fit(model, stars)
     assert (found.reports == stars.targets).mean() > 0.95

@@ -21,7 +21,7 @@ from sfumato.runs import Run
 
 # Learning in stages: each label is randomised once, by its own stage, and nothing else is paid for.
 
-PLAN = LPMST(epsilon=2.0, stages=(0.5, 0.3, 0.2), epochs=4, batch_size=32, seed=1)
+PLAN = LPMST(epsilon=2.0, stages=(0.5, 0.3, 0.2), training={"epochs": 4, "batch_size": 32}, seed=1)
 CENTRES = np.array([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0]], np.float32)
 
 
@@ -111,7 +111,8 @@ def test_a_budget_below_epsilon_refuses_it():
         {"stages": (1.2, -0.2)},
         {"temperature": 0.0},
         {"clusters": 5, "prior_epsilon": 3.0},
-        {"mixup": -1.0},
+        {"training.mixup": -1.0},
+        {"training.loss": "squared"},
     ],
 )
 def test_impossible_plans_are_refused(fields):
@@ -171,7 +172,7 @@ def test_where_the_model_diverges_labels_are_reported_as_without_a_prior():
             made.weight.fill_(float("inf"))
         return made
 
-    plan = replace(PLAN, stages=(0.5, 0.5), warm_start=False, learning_rate=1e-9)
+    plan = replace(PLAN, stages=(0.5, 0.5), warm_start=False, **{"training.learning_rate": 1e-9})
     with pytest.warns(UserWarning, match="the model gives no finite outputs for 150 of 150 rows"):
         result = plan.fit(broken(), blobs())
     assert ((result.reports >= 0) & (result.reports < 3)).all()
@@ -274,6 +275,6 @@ def test_a_model_no_better_than_a_constant_comes_with_the_likeliest_cause(epsilo
     inputs = rng.normal(size=(300, 4)).astype(np.float32)
     data = examples_from_arrays(inputs, rng.integers(0, 2, 300))  # nothing to learn
     torch.manual_seed(0)
-    plan = LPMST(epsilon=epsilon, stages=(1.0,), epochs=1, seed=0)
+    plan = LPMST(epsilon=epsilon, stages=(1.0,), training={"epochs": 1}, seed=0)
     found = plan.fit(nn.Linear(4, 2), data.subset(range(200)), test=data.subset(range(200, 300))).evaluation
     assert cause in found["trained"]["likely_cause"]

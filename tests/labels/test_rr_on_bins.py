@@ -14,9 +14,12 @@ from sfumato.data import ExampleDataset, examples_from_arrays
 from sfumato.labels import RROnBins
 from sfumato.labels.numbers import BinnedResponse
 from sfumato.labels.response import WORDS
+from sfumato.labels.rr_on_bins import Regression
 from sfumato.ledger import Budget, BudgetExceeded, Ledger
+from sfumato.training import Supervised
 
-PLAN = RROnBins(epsilon=3.0, low=0.0, high=10.0, values=21, epochs=4, batch_size=64, learning_rate=0.1, seed=1)
+_STEPS = Supervised(epochs=4, batch_size=64, learning_rate=0.1, schedule="cosine")
+PLAN = RROnBins(epsilon=3.0, low=0.0, high=10.0, values=21, training=_STEPS, seed=1)
 METHODS = ("best", "rr", "laplace")
 
 
@@ -101,7 +104,9 @@ def test_unbiased_numbers_have_the_mean_of_the_labels_bin(method, epsilon):
 def test_rows_that_look_similar_are_shrunken_but_for_unbiased_numbers(method):
     """8.0 in [0, 10] for 20,000 rows, whose mean unbiased number is off by less than 0.4 at four deviations."""
     data = examples_from_arrays(np.ones((20_000, 1), np.float32), np.full(20_000, 8.0))
-    plan = replace(PLAN, epsilon=1.0, method=method, prior_epsilon=0.0, batch_size=2000, epochs=30)
+    plan = replace(
+        PLAN, epsilon=1.0, method=method, prior_epsilon=0.0, **{"training.batch_size": 2000, "training.epochs": 30}
+    )
     shrunken, right = (
         replace(plan, unbiased=unbiased).fit(model(), data).model(torch.ones(1, 1)).item() for unbiased in (False, True)
     )
@@ -120,7 +125,7 @@ def _known_as(plan):
 
 @pytest.mark.parametrize(("loss", "key"), [("absolute", "mae"), ("poisson", "deviance_explained")])
 def test_other_losses_are_learned_and_measured_in_their_own_way(loss, key):
-    plan = replace(PLAN, loss=loss, epsilon=8.0, learning_rate=0.02, epochs=10)
+    plan = replace(PLAN, loss=loss, epsilon=8.0, **{"training.learning_rate": 0.02, "training.epochs": 10})
     evaluation = plan.fit(model(), line(), test=line(200, seed=1)).evaluation
     better = evaluation["trained"][key] - evaluation["untrained"][key]
     assert better > 1 if loss == "poisson" else better < -1
@@ -142,7 +147,11 @@ def test_other_losses_are_learned_and_measured_in_their_own_way(loss, key):
         ({"prior_epsilon": 3.0}, "prior_epsilon"),
         ({"prior_epsilon": -0.1}, "prior_epsilon"),
         ({"epsilon": 41.0, "method": "laplace"}, "tails"),
-        ({"learning_rate": 0.0}, "learning_rate"),
+        ({"training.learning_rate": 0.0}, "training.learning_rate"),
+        ({"training.loss": "absolute"}, "loss is squared"),
+        ({"training.label_smoothing": 0.1}, "label_smoothing"),
+        ({"epochs": 3}, "epochs is now training="),
+        ({"schedule": "constant"}, "schedule is now training="),
         ({"seed": -1}, "seed"),
     ],
 )
@@ -191,8 +200,8 @@ def test_whole_numbers_are_labels_like_others():
 @pytest.mark.parametrize("rate", [5.0, 1e6])  # numbers that are huge, or none at all
 def test_a_training_that_diverges_is_refused_before_labels_are_drawn(rate, tmp_path):
     plan, said = (
-        replace(PLAN, learning_rate=rate, epochs=2),
-        re.escape(f"learning_rate {rate:g} makes"),
+        replace(PLAN, **{"training.learning_rate": rate, "training.epochs": 2}),
+        re.escape(f"training.learning_rate {rate:g} makes"),
     )
     for call in (lambda: plan.fit(model(), line(), out=tmp_path / "run"), lambda: plan.try_out(model(), line())):
         with pytest.raises(InputError, match=f"{said}.*no label was drawn"):
@@ -201,16 +210,16 @@ def test_a_training_that_diverges_is_refused_before_labels_are_drawn(rate, tmp_p
 
 
 def test_a_model_that_diverges_later_is_reported_of_with_what_to_change(monkeypatch):
-    monkeypatch.setattr(RROnBins, "_refuse_divergence", lambda *_: None)
-    with pytest.warns(UserWarning, match=r"the model diverged.* lower learning_rate \(5\)"):
-        replace(PLAN, learning_rate=5.0, epochs=2).fit(model(), line())
+    monkeypatch.setattr(Regression, "_refuse_divergence", lambda *_: None)
+    with pytest.warns(UserWarning, match=r"the model diverged.* lower training.learning_rate \(5\)"):
+        replace(PLAN, **{"training.learning_rate": 5.0, "training.epochs": 2}).fit(model(), line())
 
 
 @pytest.mark.parametrize("loss", ["squared", "absolute", "poisson"])
 def test_a_model_that_learned_is_not_reported_to_diverge(loss):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        replace(PLAN, loss=loss, learning_rate=0.01).fit(model(), line())
+        replace(PLAN, loss=loss, **{"training.learning_rate": 0.01}).fit(model(), line())
 
 
 def test_shuffled_rows_may_be_sorted():

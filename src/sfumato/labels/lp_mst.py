@@ -18,14 +18,13 @@ of one of them.
 - **A model that diverges** expects nothing: where its outputs are not finite, the next stage's labels have an even
   prior, because the labels that are paid for are worth more than a run that ends.
 
->>> StagesSettings(epsilon=2.0, stages=(0.65, 0.35)).label_epsilon
+>>> LPMST(epsilon=2.0, stages=(0.65, 0.35)).label_epsilon
 2.0
-
 >>> from torch import nn
 >>> from sfumato.data import examples_from_arrays
 >>> inputs = np.random.default_rng(0).standard_normal((300, 2)).astype(np.float32)
 >>> data = examples_from_arrays(inputs, (inputs[:, 0] > 0).astype(np.int64), num_classes=2)
->>> plan = LPMST(epsilon=3.0, epochs=3, batch_size=32, seed=0)
+>>> plan = LPMST(epsilon=3.0, training={"epochs": 3, "batch_size": 32}, seed=0)
 >>> result = plan.fit(nn.Linear(2, 2), data)
 >>> result.statement.unit, result.statement.epsilon, result.statement.delta
 ('label', 3.0, 0.0)
@@ -39,8 +38,9 @@ from __future__ import annotations
 
 import math
 import warnings
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -48,28 +48,37 @@ from sfumato import _check
 from sfumato._bar import Progress
 from sfumato._check import InputError
 from sfumato._lazy import torch
+from sfumato._parts import part, plan
 from sfumato._random import RandomSource
-from sfumato._types import Algorithm, OptimizerName
+from sfumato._types import Algorithm
 from sfumato.accounting import compose
-from sfumato.labels.plan import LabelPlan, with_likely_cause
+from sfumato.labels.plan import (
+    FLAT,
+    LabelPlan,
+    Learning,
+    refuse_mixed_ids,
+    refuse_other_data,
+    refuse_other_test,
+    with_likely_cause,
+)
+from sfumato.training.supervised import TRAININGS, Supervised
 
 if TYPE_CHECKING:
     from torch import nn
 
     from sfumato.accounting import Event
     from sfumato.data import ExampleDataset
-    from sfumato.labels.plan import TrainingInputs
     from sfumato.labels.priors import NoisyHistogram
     from sfumato.labels.response import LabelResponse
     from sfumato.runs import Checkpoint, Run
-    from sfumato.training import Supervised
 
 _OFF = 1e-9
+_TRAINING = Supervised(batch_size=256, learning_rate=0.05, schedule="cosine")
 
 
-@dataclass(frozen=True, kw_only=True)
-class StagesSettings:
-    """Fields of the plan.
+@plan
+class LPMST(LabelPlan):
+    """The plan.
 
     Attributes:
         epsilon: of one label, all that is released of it together, in [1e-6, 500].
@@ -80,14 +89,7 @@ class StagesSettings:
         prior_epsilon: of epsilon, what counting the labels of the clusters costs.
         drop_unlikely: leave out earlier reports that the model finds less likely than the mean k* of its priors.
         warm_start: each stage goes on from the weights of the one before; else from the first ones.
-        epochs: passes over the labelled rows in each stage.
-        batch_size: rows a step.
-        learning_rate: of the optimiser; it falls to zero in each stage with schedule="cosine".
-        optimizer: torch optimiser by name.
-        momentum: its momentum (Adam: first beta), in [0, 1).
-        weight_decay: its weight decay.
-        schedule: of the learning rate in each stage.
-        mixup: alpha of mixup; 0 for none.
+        training: of the model in each stage, on all rows whose labels were reported.
         shuffle: put the rows into a random, secret order first, for data whose order follows from their labels.
         seed: repeatable randomness, for tests and simulation only; None draws from the operating system.
     """
@@ -99,19 +101,13 @@ class StagesSettings:
     prior_epsilon: float = 0.05
     drop_unlikely: bool = True
     warm_start: bool = True
-    epochs: int = 20
-    batch_size: int = 256
-    learning_rate: float = 0.05
-    optimizer: OptimizerName = "sgd"
-    momentum: float = 0.9
-    weight_decay: float = 0.0
-    schedule: Literal["constant", "cosine"] = "cosine"
-    mixup: float = 0.0
+    training: Supervised = part(default=_TRAINING, converter=TRAININGS)
     shuffle: bool = False
     seed: int | None = None
 
     name: ClassVar[str] = "lp_mst"
     of_classes: ClassVar[bool] = True
+    renamed: ClassVar[Mapping[str, str]] = {name: f"training.{name}" for name in (*FLAT, "mixup")}
 
     def __post_init__(self) -> None:
         from sfumato.labels.response import require_epsilon
@@ -123,23 +119,8 @@ class StagesSettings:
             raise InputError(f"stages must be shares > 0 that add up to 1, got {self.stages}; 0.65 0.35, for example")
         if self.seed is not None:
             _check.whole(at_least=0, seed=self.seed)
-        _ = self.training, self.label_epsilon  # both check their fields
-
-    @property
-    def training(self) -> Supervised:
-        """How the model of a stage trains."""
-        from sfumato.training import Supervised
-
-        return Supervised(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            optimizer=self.optimizer,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-            schedule=self.schedule,
-            mixup=self.mixup,
-        )
+        self.training.refuse_loss("cross_entropy")
+        _ = self.label_epsilon  # checks what it is left of
 
     @property
     def histogram(self) -> NoisyHistogram | None:
@@ -182,9 +163,16 @@ class StagesSettings:
             raise InputError(f"a stage of {self.stages} has none of {rows} rows; use fewer stages, or more rows")
         return parts
 
-    def to_json(self) -> dict[str, Any]:
-        """All fields, with the plan's name."""
-        return {"plan": self.name, **asdict(self)}
+    def learning(
+        self,
+        model: nn.Module,
+        data: ExampleDataset,
+        features: np.ndarray | None,
+        test: ExampleDataset | None,
+        device: str,
+    ) -> Stages:
+        """The stages of these rows."""
+        return Stages(plan=self, model=model, data=data, features=features, test=test, device=device)
 
 
 _NOTHING: Event = compose({})
@@ -192,44 +180,63 @@ _NOTHING: Event = compose({})
 
 
 @dataclass(kw_only=True, eq=False)
-class Learning:
+class Stages(Learning):
     """A run's stages.
 
     Attributes:
-        settings: of the plan.
-        data: public inputs.
+        plan: whose they are.
         labels: int64 [rows], private.
         classes: how many there are.
         parts: the rows of each stage.
-        groups: the cluster of each row; None without clusters.
-        test: to measure on, or None.
-        run: open, and started.
-        device: where to train.
+        groups: the cluster of each row, which a run that is not complete finds; None without clusters.
+        run: whose releases they are.
         progress: receives how far it is.
-        rows: what was measured on the test data, by name.
     """
 
-    settings: StagesSettings
-    data: ExampleDataset
-    labels: np.ndarray
-    classes: int
-    parts: list[np.ndarray]
-    groups: np.ndarray | None
-    test: ExampleDataset | None
-    run: Run
-    device: str
-    progress: Progress
-    rows: dict[str, Any] = field(default_factory=dict)
+    plan: LPMST
+    labels: np.ndarray = field(init=False)
+    classes: int = field(init=False)
+    parts: list[np.ndarray] = field(init=False)
+    groups: np.ndarray | None = field(init=False, default=None)
+    run: Run = field(init=False)
+    progress: Progress = field(init=False)
 
-    def go(self, first: nn.Module, saved: Checkpoint | None) -> tuple[nn.Module, np.ndarray]:
-        """The last model, on the device and in evaluation mode, and all reports.
+    def __post_init__(self) -> None:
+        from sfumato.training.supervised import require_outputs
 
-        Args:
-            first: where training starts; it stays as it is.
-            saved: of a run that goes on.
-        """
+        plan, data = self.plan, self.data
+        self.labels, self.classes = _labels(data)
+        plan.refuse_ordered(self.labels, self.classes)
+        _refuse_features(self.features, data, wanted=bool(plan.clusters))
+        if plan.clusters > len(data):
+            raise InputError(f"clusters must be at most the number of rows, {len(data):,}, got {plan.clusters:,}")
+        refuse_mixed_ids(plan.training, data)
+        require_outputs(self.model, data, classes=self.classes, whose="model", device=self.device)
+        if self.test is not None:
+            refuse_other_test(self.test, data)
+        order = RandomSource.from_seed(0).stream("stages").permutation(len(data))
+        self.parts = plan.parts(len(data), order)
+
+    def costs(self) -> list[Event]:
+        """The counts of the clusters, and the labels."""
+        return self.plan.events(self.classes)
+
+    def mechanism(self) -> str:
+        """For the statement."""
+        plan = self.plan
+        phrase = f"randomised response with priors on {self.classes} classes, epsilon {plan.label_epsilon:.6g}, "
+        phrase += "in one stage" if len(plan.stages) == 1 else f"in {len(plan.stages)} stages on disjoint rows"
+        if plan.histogram is None:
+            return phrase
+        return f"{phrase}; the first prior is a histogram with discrete Laplace noise"
+
+    def go(self, run: Run, saved: Checkpoint | None, progress: Progress) -> tuple[nn.Module, np.ndarray]:
+        """Stage by stage."""
         from sfumato.training.trainable import copied
 
+        self.run, self.progress, first = run, progress, self.model
+        if saved is None or not saved.complete:
+            self.groups = self._clusters()
         total, done = len(self.parts), 0 if saved is None else int(saved.state.get("stages", 0))
         trained = copied(first).to(self.device).eval()
         if self.run.folder is not None and saved is not None:
@@ -239,16 +246,16 @@ class Learning:
         else:
             trained.load_state_dict(saved.tensors)
         reports = np.full(len(self.data), -1, np.int64)
-        for stage, part in enumerate(self.parts):
+        for stage, rows in enumerate(self.parts):
             self.progress("stages", stage, total)
             if stage < done:
-                reports[part] = self._reported(part, None, stage)  # released before: nothing is drawn
+                reports[rows] = self._reported(rows, None, stage)  # released before: nothing is drawn
                 continue
             trained = self._stage(trained, first, reports, stage)
             state = {name: value.cpu() for name, value in trained.state_dict().items()}
             if stage + 1 == total and self.test is not None:
                 rows = {**self.rows, "trained": self.rows[f"stage {total}"]}
-                kept = 1 / (1 + (self.classes - 1) * math.exp(-self.settings.label_epsilon))
+                kept = 1 / (1 + (self.classes - 1) * math.exp(-self.plan.label_epsilon))
                 self._keep("trained", with_likely_cause(rows, kept, f"{self.classes} classes"))
             self.run.save(state, {"stages": stage + 1}, complete=stage + 1 == total)
         self.progress("stages", total, total)
@@ -265,9 +272,9 @@ class Learning:
         known = np.sort(np.concatenate(self.parts[: stage + 1]))
         if prior is None:
             prior = np.full((1, self.classes), 1 / self.classes)
-        reported = float(ranked(prior, self.settings.label_epsilon)[1].mean())
+        reported = float(ranked(prior, self.plan.label_epsilon)[1].mean())
         kept = known
-        if stage and self.settings.drop_unlikely:
+        if stage and self.plan.drop_unlikely:
             kept = self._likely(before, known, part, max(1, round(reported)), reports)
         inputs, _ = self.data.examples(kept)
 
@@ -275,8 +282,8 @@ class Learning:
             self._refuse_to_go_on()
             self.progress("steps", stage * steps + step, len(self.parts) * steps)
 
-        trained = self.settings.training.fit(
-            before if self.settings.warm_start else first,
+        trained = self.plan.training.fit(
+            before if self.plan.warm_start else first,
             inputs,
             reports[kept],
             source=self.run.source.within(f"stage {stage}"),
@@ -310,16 +317,16 @@ class Learning:
 
         if stage:
             return self._expected(model, part)
-        if self.settings.histogram is None or self.groups is None:
+        if self.plan.histogram is None or self.groups is None:
             return None
-        counts = label_counts(self.groups, self.labels, groups_count=self.settings.clusters, classes=self.classes)
-        return self.settings.histogram.release(self.run, counts)[self.groups[part]]
+        counts = label_counts(self.groups, self.labels, groups_count=self.plan.clusters, classes=self.classes)
+        return self.plan.histogram.release(self.run, counts)[self.groups[part]]
 
     def _reported(self, part: np.ndarray, prior: np.ndarray | None, stage: int) -> np.ndarray:
         """The reports of a part: a release of the run; the first one's cost is that of all."""
         from sfumato.labels.response import reports_of, words_of
 
-        response, threads = self.settings.response(self.classes), torch.get_num_threads()
+        response, threads = self.plan.response(self.classes), torch.get_num_threads()
 
         def draw(source: RandomSource) -> dict[str, torch.Tensor]:
             found = reports_of(response, self.labels[part], words_of(source), prior, threads=threads)
@@ -345,7 +352,7 @@ class Learning:
         from sfumato.training.supervised import outputs
 
         inputs, _ = self.data.examples(rows)
-        logits = torch.from_numpy(outputs(model, inputs, device=self.device)).double() / self.settings.temperature
+        logits = torch.from_numpy(outputs(model, inputs, device=self.device)).double() / self.plan.temperature
         given = torch.isfinite(logits).all(dim=1)
         if not given.all():
             warnings.warn(
@@ -356,88 +363,21 @@ class Learning:
             logits[~given] = 0.0
         return torch.softmax(logits, dim=1).numpy()
 
-
-@dataclass(frozen=True)
-class Rows:
-    """Private labels, int64 [rows], how many classes there are, and the rows of each stage."""
-
-    labels: np.ndarray
-    classes: int
-    parts: list[np.ndarray]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LPMST(StagesSettings, LabelPlan[Rows]):
-    """The plan; its fields are those of `StagesSettings`."""
-
-    def ready(self, given: TrainingInputs) -> Rows:
-        """What fits together."""
-        from sfumato.labels.plan import refuse_other_test
-        from sfumato.training.supervised import require_outputs
-
-        data = given.data
-        labels, classes = _labels(data)
-        self.refuse_ordered(labels, classes)
-        _refuse_features(given.features, data, wanted=bool(self.clusters))
-        if self.clusters > len(data):
-            raise InputError(f"clusters must be at most the number of rows, {len(data):,}, got {self.clusters:,}")
-        if self.mixup and any(kind.kind == "i" for kind in data.dtypes):
-            raise InputError(f"mixup={self.mixup:g} mixes numbers and pictures, and some inputs are ids; leave it at 0")
-        require_outputs(given.model, data, classes=classes, whose="model", device=given.device)
-        if given.test is not None:
-            refuse_other_test(given.test, data)
-        order = RandomSource.from_seed(0).stream("stages").permutation(len(data))
-        return Rows(labels, classes, self.parts(len(data), order))
-
-    def costs(self, ready: Rows) -> list[Event]:
-        """The counts of the clusters, and the labels."""
-        return self.events(ready.classes)
-
-    def mechanism(self, ready: Rows) -> str:
-        """For the statement."""
-        phrase = f"randomised response with priors on {ready.classes} classes, epsilon {self.label_epsilon:.6g}, "
-        phrase += "in one stage" if len(self.stages) == 1 else f"in {len(self.stages)} stages on disjoint rows"
-        if self.histogram is None:
-            return phrase
-        return f"{phrase}; the first prior is a histogram with discrete Laplace noise"
-
-    def learn(
-        self, ready: Rows, given: TrainingInputs, run: Run, saved: Checkpoint | None, progress: Progress
-    ) -> tuple[nn.Module, np.ndarray, dict[str, Any]]:
-        """Stage by stage."""
-        from sfumato.labels.lp_mst import Learning
-
-        done = saved is not None and saved.complete
-        learning = Learning(
-            settings=self,
-            data=given.data,
-            labels=ready.labels,
-            classes=ready.classes,
-            parts=ready.parts,
-            groups=None if done else self._groups(given.data, given.features),
-            test=given.test,
-            run=run,
-            device=given.device,
-            progress=progress,
-        )
-        trained, reports = learning.go(given.model, saved)
-        return trained, reports, learning.rows
-
-    def _groups(self, data: ExampleDataset, features: np.ndarray | None) -> np.ndarray | None:
+    def _clusters(self) -> np.ndarray | None:
         """The cluster of each row; None without clusters."""
         from sfumato.labels.priors import clusters
 
-        if not self.clusters:
+        if not self.plan.clusters:
             return None
+        features = self.features
         if features is None:
-            (inputs,), _ = data.examples(np.arange(len(data)))
-            features = inputs.reshape(len(data), -1).astype(np.float32)
-        return clusters(features, count=self.clusters, seed=0)
+            (inputs,), _ = self.data.examples(np.arange(len(self.data)))
+            features = inputs.reshape(len(self.data), -1).astype(np.float32)
+        return clusters(features, count=self.plan.clusters, seed=0)
 
 
 def _labels(data: ExampleDataset) -> tuple[np.ndarray, int]:
     """The private labels, int64 [rows], and how many classes there are."""
-    from sfumato.labels.plan import refuse_other_data
     from sfumato.labels.response import require_labels
 
     refuse_other_data(data)
@@ -471,6 +411,6 @@ ALGORITHM = Algorithm(
     about="Randomise private labels of public inputs, each once, and train on the reports (LP-MST). What is "
     "known before randomises the labels of the first rows, what the model predicts those of the next.",
     example="sfumato labeldp train --data glyphs --epsilon 2 --shuffle --dry-run",
-    matters="data model epsilon epochs batch_size learning_rate out resume dry_run stages",
+    matters="data model epsilon training.epochs training.batch_size training.learning_rate out resume dry_run stages",
     command="labeldp train",
 )

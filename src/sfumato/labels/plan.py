@@ -1,4 +1,8 @@
-"""Plans of private labels: a run that randomises all labels once, and a model that trains on them."""
+"""Plans of private labels: a run that randomises all labels once, and a model that trains on them.
+
+All is checked before a label is drawn, and a budget refuses the whole cost before the run begins. A plan says by its
+`Learning` what labels it takes, what their reports cost, and how a model learns from them.
+"""
 
 from __future__ import annotations
 
@@ -7,31 +11,31 @@ import hashlib
 import json
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from sfumato._bar import Progress, silent
 from sfumato._check import InputError
-from sfumato._random import RandomSource
+from sfumato._parts import to_json
 
 if TYPE_CHECKING:
     from torch import nn
 
+    from sfumato._random import RandomSource
     from sfumato.accounting import Event
     from sfumato.data import ExampleDataset
     from sfumato.ledger import Budget
     from sfumato.runs import Checkpoint, Facts, Run
     from sfumato.statement import Statement
-
-
-# What plans that train on randomised labels have in common: what they take, what identifies a run, what it leaves.
+    from sfumato.training import Supervised
 
 
 _PUBLIC = ("model", "model_options", "normalisation", "classes", "outputs", "input_shapes", "version")
-
+FLAT = ("epochs", "batch_size", "learning_rate", "optimizer", "momentum", "weight_decay", "schedule")
+"""Fields of the training that were fields of plans in earlier versions."""
 
 _MOSTLY = 0.9  # a share of labels reported as they are above which noise is hardly the cause
 
@@ -121,6 +125,12 @@ def refuse_other_test(test: ExampleDataset, data: ExampleDataset) -> None:
         )
 
 
+def refuse_mixed_ids(training: Supervised, data: ExampleDataset) -> None:
+    """Refuse to mix inputs that are ids."""
+    if training.mixup and any(kind.kind == "i" for kind in data.dtypes):
+        raise InputError(f"mixup={training.mixup:g} mixes numbers and pictures, and some inputs are ids; leave it at 0")
+
+
 def fingerprint_of(
     plan: dict[str, Any], model: nn.Module, data: ExampleDataset, features: np.ndarray | None = None
 ) -> str:
@@ -137,64 +147,68 @@ def public_part(about: dict[str, Any] | None) -> dict[str, Any]:
     return {name: value for name, value in (about or {}).items() if name in _PUBLIC}
 
 
-# What plans of private labels share: a run that randomises all labels once, and a model that learns from the reports.
-#
-# All is checked before a label is drawn, and a budget refuses the whole cost before the run begins. A subclass says
-# what labels it takes, what their reports cost, and how it learns from them.
+@dataclass(kw_only=True, eq=False)
+class Learning:
+    """What a plan learns from, where all fits together; nothing is drawn or written when it is made.
 
-
-Ready = TypeVar("Ready")
-"""What a plan made of what it was given, before anything is drawn."""
-
-
-@dataclass(frozen=True, eq=False)
-class TrainingInputs:
-    """What there is to learn from; see `LabelPlan.fit`."""
+    Attributes:
+        model: where training starts; it stays as it is.
+        data: public inputs, and private labels.
+        features: of clusters, or None.
+        test: to measure on, or None.
+        device: where to train.
+        rows: what was measured on the test data, by name.
+    """
 
     model: nn.Module
     data: ExampleDataset
     features: np.ndarray | None
     test: ExampleDataset | None
     device: str
+    rows: dict[str, Any] = field(init=False, default_factory=dict)
+
+    def costs(self) -> Sequence[Event]:
+        """What one label is charged, in this order."""
+        raise NotImplementedError
+
+    def mechanism(self) -> str:
+        """For the statement."""
+        raise NotImplementedError
+
+    def go(self, run: Run, saved: Checkpoint | None, progress: Progress) -> tuple[nn.Module, np.ndarray]:
+        """The model on the device, in evaluation mode, and all reports.
+
+        Args:
+            run: open, and started; every release is its own.
+            saved: of a run that goes on.
+            progress: receives how far it is.
+        """
+        raise NotImplementedError
 
 
-class LabelPlan(Generic[Ready]):
-    """A plan that can run. Its settings have `shuffle`, `seed` and `to_json`."""
+class LabelPlan:
+    """A plan that can run; a subclass has its fields, and what it learns from."""
 
+    name: ClassVar[str]
     shuffle: bool
     seed: int | None
 
     def to_json(self) -> dict[str, Any]:
         """All fields, with the plan's name."""
-        raise NotImplementedError
+        return {"plan": self.name, **to_json(self)}
 
-    def ready(self, given: TrainingInputs) -> Ready:
-        """What fits together, before anything is drawn or written.
+    def learning(
+        self,
+        model: nn.Module,
+        data: ExampleDataset,
+        features: np.ndarray | None,
+        test: ExampleDataset | None,
+        device: str,
+    ) -> Learning:
+        """What the model learns from; the arguments are those of `fit`.
 
         Raises:
-            InputError: something does not.
-        """
-        raise NotImplementedError
-
-    def costs(self, ready: Ready) -> Sequence[Event]:
-        """What one label is charged, in this order."""
-        raise NotImplementedError
-
-    def mechanism(self, ready: Ready) -> str:
-        """For the statement."""
-        raise NotImplementedError
-
-    def learn(
-        self, ready: Ready, given: TrainingInputs, run: Run, saved: Checkpoint | None, progress: Progress
-    ) -> tuple[nn.Module, np.ndarray, dict[str, Any]]:
-        """The model on the device, all reports, and what was measured on the test data.
-
-        Args:
-            ready: of `ready`.
-            given: likewise.
-            run: open, and started; every release is its own.
-            saved: of a run that goes on.
-            progress: receives how far it is.
+            InputError: something does not fit together.
         """
         raise NotImplementedError
 
@@ -252,20 +266,19 @@ class LabelPlan(Generic[Ready]):
 
         record = {**self.to_json(), "about": about or {}}
         with Run.open(out, plan=record, seed=self.seed, resume=resume, budget=budget) as run:
-            given = self._shuffled(TrainingInputs(model, data, features, test, device), run.source)
-            ready = self.ready(given)
+            learning = self.learning(model, *self._shuffled(data, features, run.source), test, device)
             saved = run.begin(
                 fingerprint_of(self.to_json(), model, data, features),
                 "replace",
                 resume=resume,
                 what="the prior and the labels",
-                costs=self.costs(ready),
+                costs=learning.costs(),
             )
-            trained, reports, rows = self.learn(ready, given, run, saved, progress or silent)
+            trained, reports = learning.go(run, saved, progress or silent)
             state = {name: value.cpu() for name, value in trained.state_dict().items()}
-            statement = run.finish(state, self._facts(ready, data), metadata=public_part(about))
+            statement = run.finish(state, self._facts(learning, data), metadata=public_part(about))
             folder = None if run.folder is None else run.folder.path
-        return LabelsResult(trained, statement, reports, rows, folder)
+        return LabelsResult(trained, statement, reports, learning.rows, folder)
 
     def try_out(
         self,
@@ -283,29 +296,31 @@ class LabelPlan(Generic[Ready]):
         """
         from sfumato.statement.facts import make_statement
 
-        ready = self.ready(TrainingInputs(model, data, features, test, device))
-        event = functools.reduce(operator.add, self.costs(ready))
+        learning = self.learning(model, data, features, test, device)
+        event = functools.reduce(operator.add, learning.costs())
         source = "os" if self.seed is None else "seeded"
-        return make_statement(event, self._facts(ready, data), noise_source=source)
+        return make_statement(event, self._facts(learning, data), noise_source=source)
 
-    def _shuffled(self, given: TrainingInputs, source: RandomSource) -> TrainingInputs:
-        """With rows in the order that a run draws for them."""
+    def _shuffled(
+        self, data: ExampleDataset, features: np.ndarray | None, source: RandomSource
+    ) -> tuple[ExampleDataset, np.ndarray | None]:
+        """Data and features in the order that a run draws for their rows."""
         if not self.shuffle:
-            return given
-        refuse_other_data(given.data)
-        order, features = source.stream("row order").permutation(len(given.data)), given.features
+            return data, features
+        refuse_other_data(data)
+        order = source.stream("row order").permutation(len(data))
         if features is not None and len(features) == len(order):  # else they are refused
             features = features[order]
-        return replace(given, data=given.data.subset(order), features=features)
+        return data.subset(order), features
 
-    def _facts(self, ready: Ready, data: ExampleDataset) -> Facts:
+    def _facts(self, learning: Learning, data: ExampleDataset) -> Facts:
         from sfumato.data.domain import BUILT
         from sfumato.labels.response import label_facts
 
         assumptions = (*data.assumptions, *([BUILT] if data.found else []))
         return label_facts(
             population=len(data),
-            mechanism=self.mechanism(ready),
+            mechanism=learning.mechanism(),
             assumptions=assumptions,
             trained=True,
             shuffled=self.shuffle,

@@ -1,23 +1,4 @@
-"""Regression on private numbers.
-
-- **Resume.** Histogram and reports are releases of the run: a run that goes on finds them, and draws none again.
-- **Released.** The reports, the histogram, and the model.
-
->>> import torch
->>> _ = torch.manual_seed(0)  # of the initial weights
->>> from sfumato.data import examples_from_arrays
->>> inputs = np.random.default_rng(0).uniform(size=(2000, 1)).astype(np.float32)
->>> data = examples_from_arrays(inputs, 10 * inputs[:, 0])
->>> plan = RROnBins(epsilon=3.0, low=0.0, high=10.0, values=21, epochs=5, seed=0)
->>> result = plan.fit(torch.nn.Linear(1, 1), data, test=data)
->>> result.statement.unit, result.statement.epsilon, result.evaluation["trained"]["rmse"] < 1.5
-('label', 3.0, True)
-
-References:
-    Ghazi, Kamath, Kumar, Leeman, Manurangsi, Varadarajan, Zhang: Regression with Label Differential Privacy. ICLR 2023,
-    arXiv 2212.06074. Algorithms 1 and 2.
-
-What a regression on randomised numbers costs, and what its reports say.
+"""RR on bins: regression on private numbers, of which each is randomised once.
 
 - **Unit.** One label; inputs are public, and so are the number of rows, the range and the grid.
 - **Neighbours.** A label is replaced by any other one; those outside of the range count as its ends.
@@ -31,9 +12,20 @@ What a regression on randomised numbers costs, and what its reports say.
   numbers for the reports, whose mean is that of the label's bin (least squares by the prior): then the squared loss
   learns the mean label of rows that look similar, at the price of more noise. Other losses have none: a median is no
   mean, and a Poisson loss has no least value for a number below zero.
+- **Resume.** Histogram and reports are releases of the run: a run that goes on finds them, and draws none again.
+- **Released.** The reports, the histogram, and the model.
 
->>> RegressionSettings(epsilon=2.0, low=0.0, high=10.0).labels.label_epsilon
+>>> RROnBins(epsilon=2.0, low=0.0, high=10.0).labels.label_epsilon
 1.95
+>>> import torch
+>>> _ = torch.manual_seed(0)  # of the initial weights
+>>> from sfumato.data import examples_from_arrays
+>>> inputs = np.random.default_rng(0).uniform(size=(2000, 1)).astype(np.float32)
+>>> data = examples_from_arrays(inputs, 10 * inputs[:, 0])
+>>> plan = RROnBins(epsilon=3.0, low=0.0, high=10.0, values=21, training={"epochs": 5}, seed=0)
+>>> result = plan.fit(torch.nn.Linear(1, 1), data, test=data)
+>>> result.statement.unit, result.statement.epsilon, result.evaluation["trained"]["rmse"] < 1.5
+('label', 3.0, True)
 
 References:
     Ghazi, Kamath, Kumar, Leeman, Manurangsi, Varadarajan, Zhang: Regression with Label Differential Privacy. ICLR 2023,
@@ -45,16 +37,27 @@ from __future__ import annotations
 import dataclasses
 import math
 import warnings
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 
 from sfumato import _check
 from sfumato._check import InputError
+from sfumato._parts import part, plan
 from sfumato._random import RandomSource
-from sfumato._types import Algorithm, OptimizerName
-from sfumato.labels.plan import LabelPlan, with_likely_cause
+from sfumato._types import Algorithm
+from sfumato.labels.plan import (
+    FLAT,
+    LabelPlan,
+    Learning,
+    refuse_mixed_ids,
+    refuse_other_data,
+    refuse_other_test,
+    with_likely_cause,
+)
+from sfumato.training.supervised import TRAININGS, Supervised
 
 if TYPE_CHECKING:
     from torch import nn
@@ -62,21 +65,21 @@ if TYPE_CHECKING:
     from sfumato._bar import Progress
     from sfumato.accounting import Event
     from sfumato.data import ExampleDataset
-    from sfumato.labels.plan import TrainingInputs
     from sfumato.labels.response import Response
     from sfumato.labels.table import LabelSettings
     from sfumato.runs import Checkpoint, Run
-    from sfumato.training import Supervised
     from sfumato.training.supervised import Inputs
 
 
+_TRAINING = Supervised(batch_size=256, learning_rate=0.05, schedule="cosine")
+_TRIAL_STEPS = 100  # on placeholder numbers
 _COLUMN = "targets"
 """Where labels are, which settings ask for: a data set's targets."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RegressionSettings:
-    """Fields of the plan.
+@plan
+class RROnBins(LabelPlan):
+    """The plan. It has no clusters, and takes no features.
 
     Attributes:
         epsilon: of one label, all that is released of it together, in [1e-6, 500].
@@ -89,13 +92,7 @@ class RegressionSettings:
             a rate.
         unbiased: train on numbers whose mean is the label's (or its bin's) in place of the reports; noisier. For the
             squared loss.
-        epochs: passes over the rows.
-        batch_size: rows a step.
-        learning_rate: of the optimiser; it falls to zero with schedule="cosine".
-        optimizer: torch optimiser by name.
-        momentum: its momentum (Adam: first beta), in [0, 1).
-        weight_decay: its weight decay.
-        schedule: of the learning rate.
+        training: of the model on the reports.
         shuffle: put the rows into a random, secret order first, for data whose order follows from their labels.
         seed: repeatable randomness, for tests and simulation only; None draws from the operating system.
     """
@@ -108,18 +105,13 @@ class RegressionSettings:
     prior_epsilon: float = 0.05
     loss: Literal["squared", "absolute", "poisson"] = "squared"
     unbiased: bool = False
-    epochs: int = 20
-    batch_size: int = 256
-    learning_rate: float = 0.05
-    optimizer: OptimizerName = "sgd"
-    momentum: float = 0.9
-    weight_decay: float = 0.0
-    schedule: Literal["constant", "cosine"] = "cosine"
+    training: Supervised = part(default=_TRAINING, converter=TRAININGS)
     shuffle: bool = False
     seed: int | None = None
 
     name: ClassVar[str] = "rr_on_bins"
     of_classes: ClassVar[bool] = False
+    renamed: ClassVar[Mapping[str, str]] = {name: f"training.{name}" for name in FLAT}
 
     def __post_init__(self) -> None:
         _check.non_negative(prior_epsilon=self.prior_epsilon)
@@ -130,7 +122,8 @@ class RegressionSettings:
             raise InputError(f"unbiased numbers are for loss=squared, got {self.loss}; leave unbiased out")
         if self.seed is not None:
             _check.whole(at_least=0, seed=self.seed)
-        _ = self.training, self.labels.response(self.values, None)  # both check their fields
+        self.training.refuse_loss(self.loss)
+        _ = self.supervised, self.labels.response(self.values, None)  # both check their fields
 
     @property
     def labels(self) -> LabelSettings:
@@ -150,20 +143,9 @@ class RegressionSettings:
         )
 
     @property
-    def training(self) -> Supervised:
-        """How the model trains on the reports."""
-        from sfumato.training import Supervised
-
-        return Supervised(
-            epochs=self.epochs,
-            batch_size=self.batch_size,
-            learning_rate=self.learning_rate,
-            optimizer=self.optimizer,
-            momentum=self.momentum,
-            weight_decay=self.weight_decay,
-            schedule=self.schedule,
-            loss=self.loss,
-        )
+    def supervised(self) -> Supervised:
+        """How the model trains on the reports, with the plan's loss."""
+        return dataclasses.replace(self.training, loss=self.loss)
 
     def events(self) -> list[Event]:
         """What is paid for, in this order: the histogram, and the labels."""
@@ -190,125 +172,136 @@ class RegressionSettings:
         prior = np.full(self.values, 1 / self.values) if prior is None else prior
         return unbiased_numbers(chances.T, self.labels.grid, prior)[np.searchsorted(known, reports)]
 
-    def to_json(self) -> dict[str, Any]:
-        """All fields, with the plan's name."""
-        return {"plan": self.name, **asdict(self)}
+    def learning(
+        self,
+        model: nn.Module,
+        data: ExampleDataset,
+        features: np.ndarray | None,
+        test: ExampleDataset | None,
+        device: str,
+    ) -> Regression:
+        """The numbers of these rows."""
+        return Regression(plan=self, model=model, data=data, features=features, test=test, device=device)
 
 
-_TRIAL_STEPS = 100  # on placeholder numbers
+@dataclass(kw_only=True, eq=False)
+class Regression(Learning):
+    """A run's counts, reports and model.
 
+    Attributes:
+        plan: whose they are.
+        places: of the labels on the grid, int64 [rows], private.
+        run: whose releases they are.
+    """
 
-@dataclass(frozen=True, kw_only=True)
-class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
-    """The plan; its fields are those of `RegressionSettings`. It has no clusters, and takes no features."""
+    plan: RROnBins
+    places: np.ndarray = field(init=False)
+    run: Run = field(init=False)
 
-    def ready(self, given: TrainingInputs) -> np.ndarray:
-        """The labels' places on the grid, int64 [rows], where all fits together."""
-        from sfumato.labels.plan import refuse_other_data, refuse_other_test
+    def __post_init__(self) -> None:
         from sfumato.training.supervised import require_outputs
 
-        refuse_other_data(given.data)
-        if given.features is not None:
+        refuse_other_data(self.data)
+        if self.features is not None:
             raise InputError("features are for clusters, and bins are the same for all rows; leave them out")
-        places = self._places(given.data)
-        self.refuse_ordered(places, self.values)
-        if given.test is not None:
-            refuse_other_test(given.test, given.data)
-        require_outputs(given.model, given.data, classes=None, whose="model", device=given.device)
-        self._refuse_divergence(given.model, given.data, given.device)
-        return places
+        self.places = self._places()
+        self.plan.refuse_ordered(self.places, self.plan.values)
+        refuse_mixed_ids(self.plan.training, self.data)
+        if self.test is not None:
+            refuse_other_test(self.test, self.data)
+        require_outputs(self.model, self.data, classes=None, whose="model", device=self.device)
+        self._refuse_divergence()
 
-    def costs(self, ready: np.ndarray) -> list[Event]:
+    def costs(self) -> list[Event]:
         """The histogram, and the labels."""
-        return self.events()
+        return self.plan.events()
 
-    def mechanism(self, ready: np.ndarray) -> str:
+    def mechanism(self) -> str:
         """For the statement."""
-        return self.labels.in_words(self.values)
+        return self.plan.labels.in_words(self.plan.values)
 
-    def learn(
-        self, ready: np.ndarray, given: TrainingInputs, run: Run, saved: Checkpoint | None, progress: Progress
-    ) -> tuple[nn.Module, np.ndarray, dict[str, Any]]:
+    def go(self, run: Run, saved: Checkpoint | None, progress: Progress) -> tuple[nn.Module, np.ndarray]:
         """Count, report, train."""
         from sfumato.labels.response import randomized
         from sfumato.training.trainable import copied
 
-        model, data, device = given.model, given.data, given.device
+        self.run = run
         progress("stages", 0, 1)
-        prior = self._prior(run, ready)
-        _refuse_to_go_on(run)
-        response = self.labels.response(self.values, prior)
-        reports = randomized(run, response, ready, rows=len(data))
+        prior = self._prior()
+        self._refuse_to_go_on()
+        response = self.plan.labels.response(self.plan.values, prior)
+        reports = randomized(run, response, self.places, rows=len(self.data))
         if saved is not None and saved.complete:  # its key is gone, so the model is not trained again
-            trained = copied(model).to(device).eval()
+            trained = copied(self.model).to(self.device).eval()
             trained.load_state_dict(saved.tensors)
-            rows = {} if run.folder is None else run.folder.evaluation()
+            self.rows = {} if run.folder is None else run.folder.evaluation()
         else:
-            targets = self.with_right_mean(response, reports, prior) if self.unbiased else reports
-            trained = self._trained(model, data, targets, run, device, progress)
-            rows = self._measured({"untrained": model, "trained": trained}, given.test, run, device)
+            targets = self.plan.with_right_mean(response, reports, prior) if self.plan.unbiased else reports
+            trained = self._trained(targets, progress)
+            self._measure({"untrained": self.model, "trained": trained})
             state = {name: value.cpu() for name, value in trained.state_dict().items()}
             run.save(state, {"stages": 1}, complete=True)
         progress("stages", 1, 1)
-        return trained, reports, rows
+        return trained, reports
 
-    def _trained(
-        self, model: nn.Module, data: ExampleDataset, targets: np.ndarray, run: Run, device: str, shown: Progress
-    ) -> nn.Module:
+    def _trained(self, targets: np.ndarray, shown: Progress) -> nn.Module:
         """A copy of the model, trained on what stands for the labels."""
 
         def watch(step: int, steps: int) -> None:
-            _refuse_to_go_on(run)
+            self._refuse_to_go_on()
             shown("steps", step, steps)
 
-        inputs, _ = data.examples(np.arange(len(data)))
-        source = run.source.within("regression")
-        trained = self.training.fit(model, inputs, targets, source=source, device=device, watch=watch)
-        if self._strayed(model, trained, inputs, targets, device):
+        inputs, _ = self.data.examples(np.arange(len(self.data)))
+        source = self.run.source.within("regression")
+        trained = self.plan.supervised.fit(self.model, inputs, targets, source=source, device=self.device, watch=watch)
+        if self._strayed(trained, inputs, targets):
             warnings.warn(
                 "the model diverged, further from the reports than before its training; in the next run, lower "
-                f"learning_rate ({self.learning_rate:g}) or take another optimizer (the labels' cost counts)",
+                f"training.learning_rate ({self.plan.training.learning_rate:g}) or take another optimizer (the labels' "
+                "cost counts)",
                 stacklevel=2,
             )
         return trained
 
-    def _refuse_divergence(self, model: nn.Module, data: ExampleDataset, device: str) -> None:
+    def _refuse_divergence(self) -> None:
         """Refuse a training that diverges, by its first steps on placeholder numbers, before labels are paid for.
 
         Raises:
             InputError: it does.
         """
-        source = RandomSource.from_seed(0)
-        places = source.stream("made-up numbers").integers(self.values, len(data))  # old name
-        inputs, _ = data.examples(np.arange(len(data)))
-        steps = min(_TRIAL_STEPS, self.training.steps_for(len(data)))
-        training = dataclasses.replace(self.training, steps=steps)
-        targets = self.labels.grid[places]
+        plan, source = self.plan, RandomSource.from_seed(0)
+        places = source.stream("made-up numbers").integers(plan.values, len(self.data))  # old name
+        inputs, _ = self.data.examples(np.arange(len(self.data)))
+        steps = min(_TRIAL_STEPS, plan.training.steps_for(len(self.data)))
+        training = dataclasses.replace(plan.supervised, steps=steps)
+        targets = plan.labels.grid[places]
         source = source.within("rehearsal")  # old name
-        trained = training.fit(model, inputs, targets, source=source, device=device)
-        if self._strayed(model, trained, inputs, targets, device):
+        trained = training.fit(self.model, inputs, targets, source=source, device=self.device)
+        if self._strayed(trained, inputs, targets):
             raise InputError(
-                f"learning_rate {self.learning_rate:g} makes the model diverge in {steps} steps on placeholder "
-                f"numbers from {self.low:g} to {self.high:g}; lower it, or take adam (no label was drawn)"
+                f"training.learning_rate {plan.training.learning_rate:g} makes the model diverge in {steps} steps on "
+                f"placeholder numbers from {plan.low:g} to {plan.high:g}; lower it, or take adam (no label was drawn)"
             )
 
-    def _strayed(self, before: nn.Module, after: nn.Module, inputs: Inputs, targets: np.ndarray, device: str) -> bool:
+    def _strayed(self, trained: nn.Module, inputs: Inputs, targets: np.ndarray) -> bool:
         """Whether a model has left the range, and is further from its targets than before, or nowhere."""
         from sfumato.training.supervised import outputs
         from sfumato.training.trainable import copied
 
         def error(model: nn.Module) -> float:
-            given = outputs(model, inputs, device=device).astype(np.float64).reshape(-1)
+            given = outputs(model, inputs, device=self.device).astype(np.float64).reshape(-1)
             with np.errstate(over="ignore", invalid="ignore"):
-                return float(np.abs((np.exp(given) if self.loss == "poisson" else given) - targets).mean())
+                return float(np.abs((np.exp(given) if self.plan.loss == "poisson" else given) - targets).mean())
 
-        return not error(after) <= error(copied(before).to(device)) + (self.high - self.low)
+        width = self.plan.high - self.plan.low
+        return not error(trained) <= error(copied(self.model).to(self.device)) + width
 
-    def _places(self, data: ExampleDataset) -> np.ndarray:
+    def _places(self) -> np.ndarray:
         """The labels' places on the grid, int64 [rows]."""
         from sfumato.data.inputs import refuse_not_finite
         from sfumato.labels.table import GridCoding
 
+        data = self.data
         if data.targets is None or data.num_classes is not None or data.targets.ndim != 1:
             raise InputError(
                 f"labels must be one number for each example, got {data}; classes are for sfumato labeldp train "
@@ -316,39 +309,37 @@ class RROnBins(RegressionSettings, LabelPlan[np.ndarray]):
             )
         numbers = np.asarray(data.targets, np.float64)
         refuse_not_finite(numbers, "labels")
-        return GridCoding(self.low, self.high, self.values).places(numbers)
+        return GridCoding(self.plan.low, self.plan.high, self.plan.values).places(numbers)
 
-    def _prior(self, run: Run, places: np.ndarray) -> np.ndarray | None:
+    def _prior(self) -> np.ndarray | None:
         """How likely the values are by the noisy histogram, float64 [values]; None where nothing is counted."""
         from sfumato.labels.priors import label_counts
 
-        histogram = self.labels.histogram
+        histogram = self.plan.labels.histogram
         if histogram is None:
             return None
-        counts = label_counts(np.zeros_like(places), places, groups_count=1, classes=self.values)
-        return histogram.release(run, counts)[0]
+        counts = label_counts(np.zeros_like(self.places), self.places, groups_count=1, classes=self.plan.values)
+        return histogram.release(self.run, counts)[0]
 
-    def _measured(
-        self, models: dict[str, nn.Module], test: ExampleDataset | None, run: Run, device: str
-    ) -> dict[str, Any]:
-        """What is found on the test data, by name."""
+    def _measure(self, models: dict[str, nn.Module]) -> None:
+        """Find what is measured on the test data, by name."""
         from sfumato.training.supervised import measure
 
-        if test is None:
-            return {}
-        rates = self.loss == "poisson"
-        rows = {name: measure(model, test, log_rates=rates, device=device) for name, model in models.items()}
-        kept = 1 / (1 + (self.values - 1) * math.exp(-self.labels.label_epsilon))
-        rows["trained"] = with_likely_cause(rows, kept, f"{self.values} values")
-        if run.folder is not None:
-            for name, row in rows.items():
-                run.folder.add_evaluation(name, row, {"data": "test", "examples": len(test)})
-        return rows
+        if self.test is None:
+            return
+        rates, values = self.plan.loss == "poisson", self.plan.values
+        self.rows = {
+            name: measure(model, self.test, log_rates=rates, device=self.device) for name, model in models.items()
+        }
+        kept = 1 / (1 + (values - 1) * math.exp(-self.plan.labels.label_epsilon))
+        self.rows["trained"] = with_likely_cause(self.rows, kept, f"{values} values")
+        if self.run.folder is not None:
+            for name, row in self.rows.items():
+                self.run.folder.add_evaluation(name, row, {"data": "test", "examples": len(self.test)})
 
-
-def _refuse_to_go_on(run: Run) -> None:
-    if run.asked_to_stop:
-        raise KeyboardInterrupt
+    def _refuse_to_go_on(self) -> None:
+        if self.run.asked_to_stop:
+            raise KeyboardInterrupt
 
 
 ALGORITHM = Algorithm(

@@ -33,7 +33,7 @@ import numpy as np
 from sfumato import _check
 from sfumato._check import InputError, first_line
 from sfumato._lazy import scipy, torch
-from sfumato._parts import Kinds
+from sfumato._parts import Kinds, set_by_run
 from sfumato.training.server import Optimizer, OptimizerName, Schedule
 
 if TYPE_CHECKING:
@@ -98,9 +98,9 @@ class Supervised:
             attributes.
         mixup: alpha > 0 mixes each batch with itself in another order, inputs and losses, by a share from
             Beta(alpha, alpha) (Zhang et al. 2018, arXiv 1710.09412); 0 does not.
-        loss: what a step lowers: the cross-entropy of classes, soft labels or attributes; or of numbers, for which the
-            model has one output: the squared or the absolute error, or Poisson's exp(s) - y s with an output s that is
-            the logarithm of a rate.
+        loss: what a step lowers, which plans set: the cross-entropy of classes, soft labels or attributes; or of
+            numbers, for which the model has one output: the squared or the absolute error, or Poisson's exp(s) - y s
+            with an output s that is the logarithm of a rate.
     """
 
     epochs: int = 20
@@ -113,7 +113,7 @@ class Supervised:
     schedule: Literal["constant", "cosine"] = "constant"
     label_smoothing: float = 0.0
     mixup: float = 0.0
-    loss: Loss = "cross_entropy"
+    loss: Loss = set_by_run("cross_entropy")
 
     def __post_init__(self) -> None:
         _check.whole(epochs=self.epochs, batch_size=self.batch_size)
@@ -235,6 +235,11 @@ class Supervised:
         stream = source.stream("mixup", step)
         share = float(scipy.special.betaincinv(self.mixup, self.mixup, stream.uniform(1)[0]))
         return share, torch.from_numpy(stream.permutation(count))
+
+    def refuse_loss(self, loss: Loss) -> None:
+        """Refuse a loss that is neither the usual one nor that of the plan."""
+        if self.loss not in ("cross_entropy", loss):
+            raise InputError(f"the plan's own loss is {loss}, got training.loss={self.loss}; leave that out")
 
     @property
     def _optimizer(self) -> Optimizer:
