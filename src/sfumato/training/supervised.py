@@ -89,10 +89,10 @@ class Supervised:
         epochs: passes over the examples, >= 1.
         steps: so many steps instead, >= 1; None trains for `epochs`.
         batch_size: examples a step at most, >= 1; an epoch is cut into batches of as equal size as can be.
-        learning_rate: > 0.
+        learning_rate: of the optimiser, > 0.
         optimizer: as for the server of a private plan: "sgd", "adam", …
         momentum: SGD's momentum, the first beta of Adam's kin; in [0, 1).
-        weight_decay: >= 0.
+        weight_decay: of the optimiser, >= 0.
         schedule: of the learning rate: "constant", or "cosine" down to zero at the last step.
         label_smoothing: the share of each class label that goes to all classes evenly, in [0, 1); no matter for
             attributes.
