@@ -15,11 +15,9 @@ narrow enough, as measured.
 >>> low < 6.1877 < high, (high - low) / high < 1e-4
 (True, True)
 
-Runs of very many different steps, such as a noise schedule: similar steps count as equal ones, from both sides.
-
-Guarantees bounds as `pld` does, for the unit that the events were made for. Steps are put into at most 128 groups. With
-each step replaced by the worst of its group the run costs at least as much, with the mildest at most as much
-(`Event.ranked`). Groups are split where that makes the largest difference, by Renyi costs at one order.
+**Schedules.** In runs of very many different steps similar ones count as equal, from both sides. Steps are put into at
+most 128 groups. With each step replaced by the worst of its group the run costs at least as much, with the mildest at
+most as much (`Event.ranked`). Groups are split where that makes the largest difference, by Renyi costs at one order.
 
 >>> from sfumato.accounting.events import Composition, Gaussian
 >>> run = sum((Gaussian(1 + step / 500).poisson(0.01) for step in range(500)), Composition(()))

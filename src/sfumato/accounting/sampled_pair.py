@@ -1,10 +1,7 @@
 """The pair of a mechanism on a sample, and the moments of the subsampled Gaussian.
 
-The pair of a Gaussian release on a sample.
-
-All pairs are monotone in the observation u (in units of the noise), so a cell of
-losses is an interval of u and its masses are differences of normal distribution functions, taken from
-whichever tail is smaller.
+**Of a Gaussian release.** All pairs are monotone in the observation u (in units of the noise), so a cell of losses is
+an interval of u and its masses are differences of normal distribution functions, taken from whichever tail is smaller.
 
 - remove: P = (1-q) N(0,1) + q N(s,1) against Q = N(0,1), with s = sensitivity / std of the noise;
 - add: the same two, exchanged (Zhu, Dong and Wang 2022, Theorem 11);
@@ -18,7 +15,7 @@ zero.
 >>> upper.round(4).tolist(), lower.round(4).tolist()
 ([0.5, 0.5], [0.8413, 0.1587])
 
-The pair of a mechanism on a sample, from the pair (P, Q) of the mechanism itself; any pair will do.
+**Of any mechanism,** from its pair (P, Q):
 
 - remove: (1-q) Q + q P against Q, where (P, Q) dominates removing a unit; add: P against (1-q) P + q Q, where (P, Q)
   dominates adding one (Zhu, Dong and Wang 2022, Theorem 11). Sampling is Poisson's.
@@ -35,13 +32,12 @@ a cell of the base. What only Q has, at l' = -inf, gets the finite loss log(1 - 
 >>> round(low, 4), round(high, 4)                    # log((1 + e^-1) / 2), log((1 + e) / 2)
 (-0.3799, 0.6201)
 
-Log moments of the subsampled Gaussian, the quantity under every Renyi bound, for any rate and noise.
-
-For a pair (P, Q), `excess` is E_Q[(P/Q)^a] - 1. It is computed as a sum of positive terms, never as a
-difference from one, so it keeps its relative precision when it is 1e-18 (rates of 1e-9) and works on
-logarithms, so it does not overflow when it is e^1e8 (noise multipliers of 0.1). Integer orders use the
-binomial sum of Mironov, Talwar and Zhang 2019 (Section 3.3); fractional orders a trapezoid rule, which
-converges exponentially because the integrand is analytic in a strip of half-width pi * z.
+**Log moments** of the subsampled Gaussian, the quantity under every Renyi bound, for any rate and noise. For a pair (P,
+Q), `excess` is E_Q[(P/Q)^a] - 1. It is computed as a sum of positive terms, never as a difference from one, so it keeps
+its relative precision when it is 1e-18 (rates of 1e-9) and works on logarithms, so it does not overflow when it is
+e^1e8 (noise multipliers of 0.1). Integer orders use the binomial sum of Mironov, Talwar and Zhang 2019 (Section 3.3);
+fractional orders a trapezoid rule, which converges exponentially because the integrand is analytic in a strip of
+half-width pi * z.
 
 >>> log_excess_sampled_gaussian(np.array([2.0]), 0.01, 1.0).round(6)   # log(q^2 (e - 1))
 array([-8.669016])

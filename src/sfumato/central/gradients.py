@@ -11,10 +11,8 @@ distributed: the bound holds for each outcome of the draws, which are not releas
 
 What a model keeps in parameters, buffers and attributes of its own is put back between two micro-batches.
 
-How much memory the tensors of a computation take at their peak, wherever they are held.
-
-Tensors that are made within the context count from the operation that makes them until they are freed; scratch memory
-inside an operation does not.
+**Memory.** What the tensors of a computation take at their peak, wherever they are held. Tensors that are made within
+the context count from the operation that makes them until they are freed; scratch memory inside an operation does not.
 
 >>> with LiveMemory() as seen:
 ...     total = (torch.ones(1000) * 2).sum()

@@ -1,34 +1,28 @@
 """Randomised numbers: response on bins (Ghazi et al. 2023), and Laplace noise on a public grid.
 
-Randomised response on bins: the labels of a regression, of a few values (Ghazi et al. 2023, ICLR, Algorithm 2).
+**Event.** `PureDP(epsilon, "replace")` for one label, in both.
 
-Neighbouring values share a bin, and the bin is reported by plain randomised response, as a number that stands for it.
-Which bins and which numbers is best follows from the prior alone. With weights w = e^epsilon within a bin and 1
-outside, a bin costs L(bin) = min over z of the sum of p(y) w loss(z, y) over all y, and d bins the sum of L /
-(e^epsilon + d - 1).
+**Response on bins** (ICLR 2023, Algorithm 2), for labels of a few values. Neighbouring values share a bin, and the bin
+is reported by plain randomised response, as a number that stands for it. Which bins and which numbers is best follows
+from the prior alone. With weights w = e^epsilon within a bin and 1 outside, a bin costs L(bin) = min over z of the sum
+of p(y) w loss(z, y) over all y, and d bins the sum of L / (e^epsilon + d - 1).
 
 The paper's dynamic programme has a row for each number of bins. A ratio of two sums over the bins needs none
 (Dinkelbach 1967): for the best ratio r so far, the bins that minimise the sum of (L - r) give the next one, and where
 that is no better, r is the least. Each step is a programme over n ends, and there are about five.
 
-- **Edges.** Values without probability belong to bins like all others. The prior may be private: bins are
-  post-processing.
-- **Event.** `PureDP(epsilon, "replace")` for one label.
+Values without probability belong to bins like all others. The prior may be private: bins are post-processing.
 
 >>> values = np.array([0.0, 1.0, 2.0, 10.0])
 >>> response = BinnedResponse.best(values, np.full(4, 0.25), epsilon=3.0)
 >>> response.bins.tolist(), response.outputs.round(2).tolist()
 ([0, 0, 0, 1], [1.15, 8.83])
 
-Laplace noise for the labels of a regression, on a public grid: rounded, moved into the range, and exact.
-
-A label is one of n evenly spaced values. Discrete Laplace noise of rate epsilon / (n - 1) is added to its place, since
-a replaced label moves it by n - 1 at most, and what falls outside is reported as the nearest end. That is one table of
-probabilities, which is turned into whole numbers of 64-bit words. Where rounding would make the ratio of two of a
-report's weights exceed e^epsilon, the smaller one is raised, at the cost of the true report's; the table is then
-checked.
-
-- **Event.** `PureDP(epsilon, "replace")` for one label.
+**Laplace noise.** A label is rounded, moved into the range, and then one of n evenly spaced values. Discrete Laplace
+noise of rate epsilon / (n - 1) is added to its place, since a replaced label moves it by n - 1 at most, and what falls
+outside is reported as the nearest end. That is one table of probabilities, which is turned into whole numbers of 64-bit
+words. Where rounding would make the ratio of two of a report's weights exceed e^epsilon, the smaller one is raised, at
+the cost of the true report's; the table is then checked. Drawing from it is exact.
 
 >>> response = GridLaplace(epsilon=1.0, low=0.0, high=4.0, count=5)
 >>> (response.weights()[0] / 2.0**64).astype(float).round(3).tolist()

@@ -1,17 +1,16 @@
 """Priors on labels: published ones, and noisy histograms of groups of rows.
 
-Priors that somebody publishes: read from a table, one for all rows or one for each, and smoothed.
+A prior has to be public, or released under an epsilon of its own.
 
-A prior has to be public, or released under an epsilon of its own (`histogram`). Zeros are refused unless they are
+**Published:** read from a table, one for all rows or one for each, and smoothed. Zeros are refused unless they are
 smoothed: a label whose prior is zero is as good as never reported.
 
 >>> smoothed(np.array([1.0, 0.0]), 0.5).tolist()
 [0.75, 0.25]
 
-Groups of rows with similar inputs: k-means on public inputs, for a prior of each group (`histogram`).
-
-Inputs are public where only labels are hidden, so finding clusters costs nothing. Features that separate classes, of
-a network that was trained on other data or without labels, make priors that are worth having.
+**Groups** of rows with similar inputs, each with a prior of its own, by k-means. Inputs are public where only labels
+are hidden, so finding clusters costs nothing. Features that separate classes, of a network that was trained on other
+data or without labels, make priors that are worth having.
 
 >>> inputs = np.array([[0.0], [0.1], [5.0], [5.1]])
 >>> groups = clusters(inputs, count=2, seed=0)
@@ -20,7 +19,7 @@ True
 >>> label_counts(groups, np.array([1, 1, 0, 1]), groups_count=2, classes=2)[groups[2]].tolist()
 [1, 1]
 
-Priors from the labels themselves: a noisy histogram for each group of rows, released before the labels are.
+**Counted:** a noisy histogram of the labels themselves for each group of rows, released before the labels are.
 
 - **Unit.** One label; groups are public: a column of the table, or clusters of public inputs.
 - **Sensitivity.** A label that is replaced takes 1 from one count of its group and gives 1 to another: 2 in L1 norm,

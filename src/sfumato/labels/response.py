@@ -1,11 +1,10 @@
 """Randomised response on labels: exact thresholds, priors, RR, RRTop-k and RRWithPrior (Ghazi et al. 2021).
 
-How probabilities become thresholds on 64-bit words, so that no true ratio of them ever exceeds e^epsilon.
-
-Every label takes one uniform word w of T = 2^64 values. Of k reports, a response gives each wrong one b words and the
-right one the other a = T - (k-1) b. The least whole b with b (E + k - 1) >= T makes a <= E b, and E is a rational
-number below e^epsilon: so a/b <= e^epsilon holds for the words themselves, without any rounding left to argue about.
-The right report loses less than k/T of its probability against the real mechanism.
+**Thresholds.** No true ratio of probabilities ever exceeds e^epsilon. Every label takes one uniform word w of T = 2^64
+values. Of k reports, a response gives each wrong one b words and the right one the other a = T - (k-1) b. The least
+whole b with b (E + k - 1) >= T makes a <= E b, and E is a rational number below e^epsilon: so a/b <= e^epsilon holds
+for the words themselves, without any rounding left to argue about. The right report loses less than k/T of its
+probability against the real mechanism.
 
 A label outside the k reports gets a uniform one, floor(w k / T), which the words give floor(T/k) or ceil(T/k) times
 each. For epsilon >= 1e-6 and k <= 2^20 these lie between b and a, because T/k - T/(E+k-1) > 1: see
@@ -14,18 +13,17 @@ docs/explanation/label-privacy.md.
 >>> other_weight(1.0, 4) / WORDS, (WORDS - 3 * other_weight(1.0, 4)) / WORDS
 (0.1748777045..., 0.4753668864...)
 
-Priors on labels: what is refused, the order that they give, and how many labels are worth keeping.
-
-Everything here is a function of public numbers, so none of it costs anything. Labels of one probability stand in the
-order of their numbers; so do those that differ in the last bits only, as many as the number of classes has. The size is
-k* of RRWithPrior (Ghazi et al. 2021, Algorithm 3): the one that makes a true report most likely, sum of the k largest
-probabilities * e^epsilon / (e^epsilon + k - 1); of several such the least.
+**Priors** give labels an order, and how many of them are worth keeping: functions of public numbers, which cost
+nothing. Labels of one probability stand in the order of their numbers; so do those that differ in the last bits only,
+as many as the number of classes has. The size is k* of RRWithPrior (Ghazi et al. 2021, Algorithm 3): the one that makes
+a true report most likely, sum of the k largest probabilities * e^epsilon / (e^epsilon + k - 1); of several such the
+least.
 
 >>> order, size = ranked(np.array([0.2, 0.55, 0.25]), epsilon=1.0)
 >>> order.tolist(), int(size)
 ([1, 2, 0], 2)
 
-Randomised response on labels: RR, RRTop-k and RRWithPrior (Ghazi et al. 2021, Algorithms 1 to 3).
+**Response:** RR, RRTop-k and RRWithPrior (Algorithms 1 to 3).
 
 - **Unit.** One label; inputs, and how many rows there are, are public.
 - **Neighbours.** A label is replaced by any other one of the classes. The guarantee is pure.
@@ -46,7 +44,7 @@ Each label may be randomised once. A second report of it has a cost of its own.
 >>> (response.weights(prior) / WORDS).astype(float).round(3).tolist()
 [[0.731, 0.269, 0.0], [0.269, 0.731, 0.0], [0.5, 0.5, 0.0]]
 
-Losses undo the noise of randomised labels, so that a model learns what the true ones would teach it. With P the
+**Losses** undo the noise of randomised labels, so that a model learns what the true ones would teach it. With P the
 probabilities of reports for labels (`LabelResponse.probabilities`), after Patrini et al. 2017:
 
 - **Backward** (Theorem 1): a report r counts with the losses of all classes, weighted by row r of P^-1. In the mean
@@ -62,9 +60,9 @@ Both are post-processing of the reports: they cost nothing.
 >>> unbiased[0].round(3).tolist()      # for a report of class 0
 [2.164, -0.582, -0.582]
 
-Randomised labels are a phase of a run (`randomized`): released once, kept in the run, free to train on in any way. A
-run that goes on finds the labels that it has drawn, and neither draws nor pays again. If it died before they were
-kept, it draws the same ones: the n-th label has the n-th word of the run's stream.
+**Phase.** Randomised labels are a phase of a run (`randomized`): released once, kept in the run, free to train on in
+any way. A run that goes on finds the labels that it has drawn, and neither draws nor pays again. If it died before they
+were kept, it draws the same ones: the n-th label has the n-th word of the run's stream.
 
 >>> from sfumato.runs import Run
 >>> response = LabelResponse(epsilon=2.0, classes=3)

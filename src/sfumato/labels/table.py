@@ -1,6 +1,6 @@
 """A table whose labels are randomised: its settings, how labels are coded, and what the order of its rows says.
 
-Labels as a column holds them, as the numbers that are randomised, and back.
+**Coding.** Labels as a column holds them, as the numbers that are randomised, and back.
 
 >>> coding = ClassCoding(["no", "yes"], pa.string())
 >>> coding.numbers(pa.array(["yes", "no"]), "the label", 0).tolist(), coding.column(np.array([0, 0])).to_pylist()
@@ -8,13 +8,12 @@ Labels as a column holds them, as the numbers that are randomised, and back.
 >>> GridCoding(0.5, 5.0, 10).numbers(pa.array([0.7, 9.0]), "the label", 0).tolist()
 [0, 9]
 
-Whether the order of the rows follows from their labels: it is public, so no report would hide them.
+**Order.** The order of rows is public, so no report would hide labels that it follows from. Pictures in one folder a
+class, tables that were sorted, several sorted files one after the other and rows that were dealt out by class have
+equal labels at a fixed distance. An attacker who reads the reports in that order averages the noise away and knows
+nearly every label.
 
-Pictures in one folder a class, tables that were sorted, several sorted files one after the other and rows that were
-dealt out by class have equal labels at a fixed distance. An attacker who reads the reports in that order averages the
-noise away and knows nearly every label.
-
-What is refused. Under the hypothesis that the labels stand in a random order, each of these tests has an exact bound
+*What is refused.* Under the hypothesis that the labels stand in a random order, each of these tests has an exact bound
 on its false alarms, and all of them refuse fewer than one table in a million (`FALSE_ALARM`, shared out among them):
 
 - the labels only go up or down, or each class is one block;
@@ -25,11 +24,11 @@ on its false alarms, and all of them refuse fewer than one table in a million (`
   looks at 16 groups at most (each class, or neighbouring classes and values of about equal number) and at the lower
   and the upper half of the values.
 
-What is not found: orders in which no rows at a fixed distance resemble each other, longer periods, and structure in
+*What is not found:* orders in which no rows at a fixed distance resemble each other, longer periods, and structure in
 so few rows that a random order shows it too (20 sorted rows of two classes do so once in 90,000 orders). So that the
 order does not follow from the labels remains an assumption of the statement.
 
-What the test itself reveals. It reads private labels, and whether a table passes is one bit that is computed from
+*What the test itself reveals.* It reads private labels, and whether a table passes is one bit that is computed from
 them without noise. A refusal writes nothing: only the person who runs it, and has the labels, learns of it. Reports
 that appear reveal that their table passed. Where rows stand in a random order, that has probability 1 - 10^-6 or more
 for any labels. Let M be the response, M' the response behind the test, which gives a refusal in place of some

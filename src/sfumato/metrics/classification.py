@@ -1,20 +1,16 @@
 """Classification on held-out examples: accuracy, log loss, ROC-AUC for two classes, and several attributes at once.
 
-How well several attributes at once are predicted: F1 over all of them and by attribute, and mean average precision.
-
 These numbers are computed from the data without noise: they are not private.
+
+**Attributes.** F1 over all of them and by attribute, and mean average precision.
 
 >>> truth = np.array([[True, False], [True, True], [False, False]])
 >>> attribute_scores(truth, np.array([[2.0, -1.0], [1.0, -0.5], [-1.0, -2.0]]))
 {'micro_f1': 0.8, 'macro_f1': 0.5, 'mean_average_precision': 1.0}
 
-Classification on held-out examples: accuracy, log loss, ROC-AUC for two classes and the confusion matrix.
-
-Batches are added as they come. Memory is the confusion matrix; with two classes also one score an example, which the
-exact AUC needs. An example whose logits are not finite numbers is counted as an error, in accuracy and log loss, and
-by itself in `not_finite`: a model that diverged does not look better for it.
-
-These numbers are computed from the data without noise: they are not private.
+**Classes.** Also the confusion matrix. Batches are added as they come. Memory is the confusion matrix; with two classes
+also one score an example, which the exact AUC needs. An example whose logits are not finite numbers is counted as an
+error, in accuracy and log loss, and by itself in `not_finite`: a model that diverged does not look better for it.
 
 >>> report = classification_report(np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), np.array([0, 1, 1]), num_classes=2)
 >>> report.accuracy, round(report.log_loss, 6), report.auc

@@ -1,23 +1,18 @@
 """Numbers and counts on held-out examples: how far predictions are from the truth.
 
-Regression on held-out examples: how far numbers are from the truth, and how much of its spread they explain.
-
-Batches are added as they come; memory is a few sums for each of the k numbers of an example. An example whose outputs
-are not finite makes the errors infinite, and is counted in `not_finite`: a model that diverged does not look better
-for it.
-
 These numbers are computed from the data without noise: they are not private.
 
-References:
-    Chan, Golub, LeVeque: Updating Formulae and a Pairwise Algorithm for Computing Sample Variances. 1979.
+Batches are added as they come; memory is a few sums for each of the k numbers of an example.
+
+**Regression:** how far numbers are from the truth, and how much of its spread they explain. An example whose outputs
+are not finite makes the errors infinite, and is counted in `not_finite`: a model that diverged does not look better
+for it.
 
 >>> report = regression_report(np.array([1.0, 2.0, 4.0]), np.array([1.0, 3.0, 5.0]))
 >>> round(report.rmse, 6), round(report.mae, 6), report.r2
 (0.816497, 0.666667, 0.75)
 
-Counts on held-out examples: how well predicted rates fit them, by the Poisson likelihood.
-
-Batches are added as they come; memory is a few sums for each of the k counts of an example. A rate that is not finite
+**Counts:** how well predicted rates fit them, by the Poisson likelihood. A rate that is not finite
 makes the loss infinite, and is counted in `not_finite`.
 
 With rates μ = exp(s) and counts y, the log loss is the mean of μ − y·s, the negative log-likelihood without log y!,
@@ -25,16 +20,17 @@ which no model changes. Its smallest value depends on the data, so `explained` c
 D(μ) = 2 Σ (y log(y/μ) − y + μ) is the deviance and ȳ the mean count, the best constant rate. 1 is perfect, 0 no better
 than that constant, below 0 worse.
 
-These numbers are computed from the data without noise: they are not private.
-
 >>> report = counts_report(np.log([1.0, 2.0, 3.0]), np.array([0, 2, 4]))
 >>> round(report.log_loss, 6), round(report.explained, 6), report.mean_rate, report.mean_count
 (0.073085, 0.584963, 2.0, 2.0)
 
-The measures of models that give numbers, by their names: the same on the terminal and on the page.
+**Names** of the measures are the same on the terminal and on the page.
 
 >>> list(REGRESSION.values())
 ['RMSE', 'MAE', 'R²']
+
+References:
+    Chan, Golub, LeVeque: Updating Formulae and a Pairwise Algorithm for Computing Sample Variances. 1979.
 """
 
 from dataclasses import dataclass

@@ -1,47 +1,41 @@
 """Tables of synthetic records against real ones: columns, pairs of columns, a detector.
 
-Columns with values: scikit-learn's trees fail on one in which every training record is missing.
+These numbers are computed from the records without noise: they are not private.
+
+**Columns with values.** scikit-learn's trees fail on one in which every training record is missing.
 
 >>> columns_with_values(np.array([[1.0, np.nan], [np.nan, np.nan]]))
 array([ True, False])
 
-Bootstrap intervals by percentiles: how far a figure would move with other records of the same kind.
-
-Guarantees the same interval for the same generator. The level is approximate: a few dozen records make it too narrow.
+**Intervals** by the percentiles of a bootstrap: how far a figure would move with other records of the same kind. The
+same generator gives the same interval. The level is approximate: a few dozen records make it too narrow.
 
 >>> found = bootstrap_mean(np.r_[np.zeros(60), np.ones(40)], np.random.default_rng(0))
 >>> found.value, round(found.low, 2), round(found.high, 2)
 (0.4, 0.3, 0.49)
 
-References:
-    Efron, Tibshirani: An Introduction to the Bootstrap. 1993, ch. 13 (percentile intervals).
-
-One column of a real table against the same column of a synthetic one.
-
-Numbers are compared by the Kolmogorov–Smirnov statistic (the largest distance between the two distribution functions,
-ties taken as they are), categories by total variation (half the sum of the differences of the shares). Both are in
-[0, 1] and 0 for equal distributions. Missing values are left out of them; their rates are compared by themselves.
-
-These numbers are computed from the records without noise: they are not private.
+**One column** of a real table against the same column of a synthetic one. Numbers are compared by the
+Kolmogorov–Smirnov statistic (the largest distance between the two distribution functions, ties taken as they are),
+categories by total variation (half the sum of the differences of the shares). Both are in [0, 1] and 0 for equal
+distributions. Missing values are left out of them; their rates are compared by themselves.
 
 >>> kolmogorov_smirnov(np.array([1.0, 2.0, 2.0, 3.0]), np.array([2.0, 2.0, 3.0, np.nan]))
 0.25
 >>> compare_categories(np.array([0, 0, 1, -1]), np.array([0, 1, 1, 1])).total_variation.__round__(3)
 0.417
 
-How columns go together, in a real table and in a synthetic one.
-
-Between numbers: the rank correlation. Ranks are those among all values of a column (ties share their mean rank); a pair
-of columns is correlated over the rows where both are there, so that without missing values it is Spearman's ρ.
-Between categories: Cramér's V, over the rows where both are there, without correction for bias. Pairs of a number and a
-category are not compared.
-
-These numbers are computed from the records without noise: they are not private.
+**How columns go together.** Between numbers: the rank correlation. Ranks are those among all values of a column (ties
+share their mean rank); a pair of columns is correlated over the rows where both are there, so that without missing
+values it is Spearman's ρ. Between categories: Cramér's V, over the rows where both are there, without correction for
+bias. Pairs of a number and a category are not compared.
 
 >>> x = np.arange(40.0)
 >>> gap = rank_correlation_gap(np.c_[x, x], np.c_[x, -x])
 >>> gap.mean, gap.largest, gap.pair
 (2.0, 2.0, (0, 1))
+
+References:
+    Efron, Tibshirani: An Introduction to the Bootstrap. 1993, ch. 13 (percentile intervals).
 """
 
 from collections.abc import Callable, Iterable, Sequence

@@ -1,26 +1,21 @@
-"""Adapters: LoRA, and a new layer after a backbone.
+"""Adapters, small trained parts for a network whose own weights stay: LoRA in its layers, a projection after it.
 
-LoRA: a frozen layer, plus a product of two small ones that are trained.
+Both are in place or around the user's module, are trained like any other layer, and are saved with the model. What is
+to be trained is still said by `trainable`: "lora", "projection", or "lora+last" (see `models.freeze`).
 
-A convolution or dense layer W becomes x ↦ W x + (alpha / rank) B A x: A shrinks to `rank` channels with the layer's own
-kernel, stride and padding, B is 1x1 and begins with zeros, so the function is unchanged at the start. Both are plain
-layers without bias, which clipping, per-client training and per-example gradients see as such; W, which keeps its
-names, gets no gradient and no noise.
+**LoRA:** a frozen layer, plus a product of two small ones that are trained. A convolution or dense layer W becomes x ↦
+W x + (alpha / rank) B A x: A shrinks to `rank` channels with the layer's own kernel, stride and padding, B is 1x1 and
+begins with zeros, so the function is unchanged at the start. Both are plain layers without bias, which clipping,
+per-client training and per-example gradients see as such; W, which keeps its names, gets no gradient and no noise.
 
 A layer of Cout x Cin/g x k x k has rank·g·(Cin/g · k² + Cout/g) trained numbers instead of Cout · Cin/g · k².
-
-References:
-    Hu et al.: LoRA: Low-Rank Adaptation of Large Language Models (2022), arXiv 2106.09685, section 4.1.
 
 >>> layer = nn.Conv2d(16, 32, 3, padding=1)
 >>> adapted, x = LoRAConv2d(layer, rank=2), torch.randn(1, 16, 5, 5)
 >>> torch.equal(adapted(x), layer(x)), [tuple(p.shape) for p in adapted.parameters() if p.requires_grad]
 (True, [(2, 16, 3, 3), (32, 2, 1, 1)])
 
-Small trained parts for a network whose own weights stay: LoRA in its layers, a projection after it.
-
-Both are in place or around the user's module, are trained like any other layer, and are saved with the model. What is
-to be trained is still said by `trainable`: "lora", "projection", or "lora+last" (see `models.freeze`).
+**In a network:**
 
 >>> from sfumato.models import lenet, trainable_parameters
 >>> model = lenet()
@@ -30,6 +25,9 @@ to be trained is still said by `trainable`: "lora", "projection", or "lora+last"
 ['conv2.lora_a.weight', 'conv2.lora_b.weight']
 >>> [name for name, _ in merge_lora(model).named_parameters()] == [name for name, _ in lenet().named_parameters()]
 True
+
+References:
+    Hu et al.: LoRA: Low-Rank Adaptation of Large Language Models (2022), arXiv 2106.09685, section 4.1.
 """
 
 import copy

@@ -14,7 +14,7 @@ average is made of released models, so both cost no privacy.
 >>> [round(schedule.factor(index), 3) for index in (0, 1, 2, 6, 9)]
 [0.5, 1.0, 1.0, 0.5, 0.038]
 
-A rate that is left open is what the noise allows. A round's noise has std s = z·C/K in each of the model's d
+**Rate.** One that is left open is what the noise allows. A round's noise has std s = z·C/K in each of the model's d
 coordinates. SGD of rate η and momentum μ carries it as far as η·s/(1−μ), and T rounds are a walk of T independent
 steps, so all noise together moves the model by about η·s·√(d·T)/(1−μ). Noise that is correlated over the rounds walks
 less far: T is then the largest variance of its prefix sums. The rate is the highest at which this is at most
@@ -29,10 +29,8 @@ numbers, so it costs nothing. It ensures that noise does not drown the model, no
 >>> f"{small_cohort.rate(5_327_872):.1e}", small_cohort.rate(10)
 ('3.4e-05', 0.02)
 
-A moving average of the parameters: it is made of released models, so it costs no privacy.
-
-Noise in the last steps averages out. In round t the decay is min(d, (1 + t)/(10 + t)), so that the first models do not
-weigh on the average for long (De, Berrada, Hayes, Smith and Balle 2022, appendix C).
+**Moving average.** Noise in the last steps averages out. In round t the decay is min(d, (1 + t)/(10 + t)), so that the
+first models do not weigh on the average for long (De, Berrada, Hayes, Smith and Balle 2022, appendix C).
 
 >>> theta = torch.tensor([1.0])
 >>> average = MovingAverage(theta, decay=0.5)

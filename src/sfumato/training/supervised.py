@@ -13,7 +13,7 @@ then put back. Such models are trained one at a time even when several threads a
 >>> outputs(model, inputs).argmax(1).tolist()
 [0, 0, 1, 1]
 
-A model that was trained plainly, without privacy: whether it fits, and how good it is; no task measures it.
+No task measures such a model: `require_outputs` says whether it fits, and `measure` how good it is.
 
 >>> from sfumato.data import examples_from_arrays
 >>> data = examples_from_arrays(np.zeros((4, 2), np.float32), np.array([0, 1, 2, 0]), num_classes=3)

@@ -1,40 +1,36 @@
 """Releases of bounded loss: Laplace noise on the reals and on the integers, and the exponential mechanism.
 
-The pair of a mechanism of bounded range: the exponential mechanism and its kin (Durfee and Rogers 2019).
-
-The losses of two neighbouring data sets lie in an interval of length epsilon, wherever it is. The worst curve over all
-such mechanisms is delta(x) = (1 - e^((x - epsilon)/2))^2 / (1 - e^-epsilon) for |x| <= epsilon; it is the curve of
-P with density e^((x - epsilon)/2) / (2 (1 - e^-epsilon)) of the loss x in (-epsilon, epsilon), and Q = P e^-x. See
+**Pair of bounded range,** of the exponential mechanism and its kin (Durfee and Rogers 2019). The losses of two
+neighbouring data sets lie in an interval of length epsilon, wherever it is. The worst curve over all such mechanisms is
+delta(x) = (1 - e^((x - epsilon)/2))^2 / (1 - e^-epsilon) for |x| <= epsilon; it is the curve of P with density e^((x -
+epsilon)/2) / (2 (1 - e^-epsilon)) of the loss x in (-epsilon, epsilon), and Q = P e^-x. See
 docs/explanation/exponential-mechanism.md for the derivation. The pair is symmetric.
 
 >>> upper, lower, error = BoundedRange(1.0).cells(np.array([-1.0, 0.0, 1.0]))
 >>> upper.round(4).tolist(), lower.round(4).tolist()
 ([0.3775, 0.6225], [0.6225, 0.3775])
 
-The pair of a Laplace release: Lap(0, b) against Lap(s, b), with epsilon = s / b.
-
-An observation at or below 0 has loss epsilon, one at or above s has loss -epsilon; in between the loss falls linearly.
-So half of P is an atom at epsilon, half of e^-epsilon an atom at -epsilon, and the rest has density
-e^((x - epsilon)/2) / 4 of the loss x. The pair is symmetric.
+**Pair of a Laplace release:** Lap(0, b) against Lap(s, b), with epsilon = s / b. An observation at or below 0 has loss
+epsilon, one at or above s has loss -epsilon; in between the loss falls linearly. So half of P is an atom at epsilon,
+half of e^-epsilon an atom at -epsilon, and the rest has density e^((x - epsilon)/2) / 4 of the loss x. The pair is
+symmetric.
 
 >>> upper, lower, error = LaplacePair(1.0).cells(np.array([-1.0, 0.0, 1.0]))      # without the atom at -1
 >>> upper.round(4).tolist(), lower.round(4).tolist()
 ([0.1193, 0.6967], [0.1967, 0.3033])
 
-The pair of a discrete Laplace release: X against X + s on the integers, P(X = x) proportional to e^(-a |x|).
-
-With t = e^-a, the loss a (s - 2n) for n = 0..s has mass 1/(1+t), t^n (1-t)/(1+t) or t^s/(1+t) under P: the first for
-n = 0, the last for n = s. The pair is symmetric, and its losses lie on a lattice of distance 2a.
+**Pair of a discrete Laplace release:** X against X + s on the integers, P(X = x) proportional to e^(-a |x|). With t =
+e^-a, the loss a (s - 2n) for n = 0..s has mass 1/(1+t), t^n (1-t)/(1+t) or t^s/(1+t) under P: the first for n = 0, the
+last for n = s. The pair is symmetric, and its losses lie on a lattice of distance 2a.
 
 >>> pair = DiscreteLaplacePair(rate=math.log(2), shift=1)
 >>> pair.table().upper.round(4).tolist()
 [0.3333, 0.6667]
 
-Numbers and vectors released with Laplace noise, on the reals and on the integers.
-
-The unit is the one that the scale was computed for: adding, removing or blanking it moves the numbers by at most one
-sensitivity in L1 norm, replacing it by at most two. For one number the pair of the largest move is tight; for a vector
-it dominates, however the move is spread over the coordinates (docs/explanation/laplace.md has the proof).
+**Laplace noise** on numbers and vectors. The unit is the one that the scale was computed for: adding, removing or
+blanking it moves the numbers by at most one sensitivity in L1 norm, replacing it by at most two. For one number the
+pair of the largest move is tight; for a vector it dominates, however the move is spread over the coordinates
+(docs/explanation/laplace.md has the proof).
 
 The Renyi divergence has a closed form (Mironov 2017, Table II); the loss is bounded (Dwork and Roth 2014, Theorem 3.6).
 
@@ -45,13 +41,12 @@ The Renyi divergence has a closed form (Mironov 2017, Table II); the loss is bou
 >>> round(Laplace(3.0).largest_loss("replace"), 6)
 0.666667
 
-The exponential mechanism and others of bounded range: choose one of many by a noisy score.
-
-The unit and the adjacency are those for which epsilon was computed: between two neighbouring data sets, the privacy
-losses of any two outcomes differ by at most epsilon (Durfee and Rogers 2019, Definition 3.1). The exponential mechanism
-with weights e^(epsilon score / (2 sensitivity)) has this range, so has report-noisy-max with Gumbel noise; where a
-score can move in one direction only, e^(epsilon score / sensitivity) does. Bounded range implies epsilon-differential
-privacy, and about a quarter of its rho.
+**The exponential mechanism** and others of bounded range choose one of many by a noisy score. The unit and the
+adjacency are those for which epsilon was computed: between two neighbouring data sets, the privacy losses of any two
+outcomes differ by at most epsilon (Durfee and Rogers 2019, Definition 3.1). The exponential mechanism with weights
+e^(epsilon score / (2 sensitivity)) has this range, so has report-noisy-max with Gumbel noise; where a score can move in
+one direction only, e^(epsilon score / sensitivity) does. Bounded range implies epsilon-differential privacy, and about
+a quarter of its rho.
 
 Renyi divergences are the largest over all mechanisms of that range, in closed form, and zCDP is epsilon^2 / 8
 (Cesar and Rogers 2021, Lemma 3.4); docs/explanation/exponential-mechanism.md derives both and the pair.

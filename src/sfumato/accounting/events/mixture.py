@@ -12,12 +12,10 @@ of an observer who knows i, without amplification, each v_i moving to another ve
 >>> round(guarantee(event * 1000).epsilon(1e-5), 2)         # sampling with q = 0.01 is the special case
 1.83
 
-The pair of a Gaussian release in which a unit moves the sum by a random amount.
-
-In units of the noise: P is the mixture of N(s_i, 1) with weights w_i and Q = N(0, 1) for removing a unit; the same two,
-exchanged, for adding one (Choquette-Choo, Ganesh, Steinke and Thakurta 2024, "Privacy Amplification for Matrix
-Mechanisms", Section 4). Since no s_i is negative, the loss rises with the observation u, and a cell of losses is an
-interval of u. The inverse of the loss has no closed form; Newton's method finds it from above, where it cannot
+**Pair.** In units of the noise: P is the mixture of N(s_i, 1) with weights w_i and Q = N(0, 1) for removing a unit; the
+same two, exchanged, for adding one (Choquette-Choo, Ganesh, Steinke and Thakurta 2024, "Privacy Amplification for
+Matrix Mechanisms", Section 4). Since no s_i is negative, the loss rises with the observation u, and a cell of losses is
+an interval of u. The inverse of the loss has no closed form; Newton's method finds it from above, where it cannot
 overshoot because the loss is convex. What is left of the equation is added to the error of the cells.
 
 >>> pair = MixedGaussian("remove", shifts=(0.0, 1.0), weights=(0.5, 0.5))
@@ -25,12 +23,10 @@ overshoot because the loss is convex. What is left of the equation is added to t
 >>> upper.round(4).tolist(), lower.round(4).tolist()
 ([0.5, 0.5], [0.6915, 0.3085])
 
-Log moments of a mixture of normal distributions against one, the quantity under its Renyi bounds.
-
-`excess` is E_Q[(P/Q)^a] - 1, computed as a sum of positive terms on logarithms (see `logs`), by a trapezoid rule. The
-likelihood ratio of the mixture has no zero closer to the real line than pi / (largest shift - smallest shift), so
-the rule converges exponentially. Orders for which it would need too many points get an upper bound in closed form: the
-excess of an observer who knows which shift it was.
+**Log moments,** the quantity under its Renyi bounds. `excess` is E_Q[(P/Q)^a] - 1, computed as a sum of positive terms
+on logarithms (see `logs`), by a trapezoid rule. The likelihood ratio of the mixture has no zero closer to the real line
+than pi / (largest shift - smallest shift), so the rule converges exponentially. Orders for which it would need too many
+points get an upper bound in closed form: the excess of an observer who knows which shift it was.
 
 >>> orders = np.array([2.0, 3.0])
 >>> log_excess_mixture(orders, (0.0, 1.0), (0.99, 0.01), "remove").round(6)      # q = 0.01, see sampled_gaussian

@@ -1,16 +1,14 @@
 """Events on a sample of the units: Poisson sampling, capped batches, and samples of a fixed size.
 
-Events on a sample of the units: Poisson sampling, and samples of a fixed size.
-
 A unit that is not drawn contributes nothing, and no one learns who was drawn; that amplifies privacy. What is
 accounted is the sampling that ran: a sample of fixed size is never Poisson's. A shuffled epoch is neither and is
 accounted without amplification.
 
-Poisson sampling takes each unit by its own coin. For adding or removing a unit, the pair of the sampled event is the
-mixture (1-q) Q + q P against Q (Zhu, Dong and Wang 2022, Theorem 11), whatever the pair (P, Q) of the event. For
+**Poisson sampling** takes each unit by its own coin. For adding or removing a unit, the pair of the sampled event is
+the mixture (1-q) Q + q P against Q (Zhu, Dong and Wang 2022, Theorem 11), whatever the pair (P, Q) of the event. For
 replacement a pair is known for Gaussian releases only (see `pairs.gaussian`).
 
-A sample of fixed size exchanges units: who enters pushes another one out, so the sum moves by up to twice a
+**A sample of fixed size** exchanges units: who enters pushes another one out, so the sum moves by up to twice a
 contribution under every adjacency (see docs/explanation/fixed-size-cohorts.md). The base is the event's pair under
 replacement (Balle, Barthe and Gaboardi 2018, Theorem 11), whatever it is.
 
@@ -18,14 +16,13 @@ replacement (Balle, Barthe and Gaboardi 2018, Theorem 11), whatever it is.
 >>> poisson_sample(Gaussian(2.0) * 4, 0.01)      # four sums of one and the same sample
 Poisson(event=Gaussian(noise_multiplier=0.9999999999999993), sampling_rate=0.01)
 
-Poisson sampling into batches of a fixed capacity: a sample that is too large is cut to a random part of it.
-
-Whether the other units alone fill the batch is decided by their coins, so it has the same probability with and without
-the unit. Where they do not, the unit takes part with the sampling rate and moves the sum by one contribution. Where
-they do, it is in the batch with a smaller probability and pushes another unit out, so the sum moves by up to two. The
-pair is this lottery of two pairs; docs/explanation/truncated-poisson.md has the proof for adding, removing, replacing
-and blanking a unit. Ganesh 2025, "Tighter Privacy Analysis for Truncated Poisson Sampling" (arXiv 2508.15089), splits
-the cases in the same way.
+**Batches of a fixed capacity:** a Poisson sample that is too large is cut to a random part of it. Whether the other
+units alone fill the batch is decided by their coins, so it has the same probability with and without the unit. Where
+they do not, the unit takes part with the sampling rate and moves the sum by one contribution. Where they do, it is in
+the batch with a smaller probability and pushes another unit out, so the sum moves by up to two. The pair is this
+lottery of two pairs; docs/explanation/truncated-poisson.md has the proof for adding, removing, replacing and blanking a
+unit. Ganesh 2025, "Tighter Privacy Analysis for Truncated Poisson Sampling" (arXiv 2508.15089), splits the cases in the
+same way.
 
 >>> from sfumato.accounting.events.gaussian import Gaussian
 >>> step = truncated_poisson_sample(Gaussian(1.0), 0.01, max_batch=120, population=10_000)
