@@ -222,6 +222,23 @@ def test_clusters_of_one_silo_do_not_depend_on_another():
     assert acc.guarantee(cost, "add_remove").epsilon(1e-4) == pytest.approx(3.0, rel=1e-3)  # once, not for each silo
 
 
+def test_a_centre_that_a_projection_maps_to_zero_is_in_no_cap_of_its_silo():
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(30, 4)) * [1, 1, 1, 0] + np.eye(4)[0]
+    dplc = DPLC(epsilon=3.0, delta=1e-4, radius=2.0, threshold=5, seed=2)
+
+    def count(*more) -> float:
+        with Run.open(None, plan={}, seed=2) as run:
+            run.begin("same", "add_remove", resume=False, what="clusters")
+            silo = np.concatenate([centres, *more])
+            found = dplc.release_in_silos(
+                run, [silo, centres], np.eye(4)[:1], releases=1, name="clusters", projection=np.eye(4)[:, :3]
+            )
+            return found[0][0].count
+
+    assert count() == count(np.eye(4)[3:])
+
+
 def test_a_silo_takes_the_directions_of_all_others_and_not_its_own():
     run = training(planned())
     state = run._fresh(run.trained.initial)

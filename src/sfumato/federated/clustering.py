@@ -322,7 +322,7 @@ class DPLC:
             raise InputError("clusters of several silos need a delta of their own, and not as_printed; set delta")
         directions, back, noise = prepared[0][1], prepared[0][2], self._noise(self.delta)
         every, limit = [rows for rows, _, _ in prepared], math.cos(self.radius)
-        left = [np.ones(len(rows), bool) for rows in every]
+        left = [np.asarray(rows.any(axis=1)) for rows in every]  # none that is zero after the projection
         clusters: list[list[Cluster]] = [[] for _ in every]
 
         def chosen_in_each(source: RandomSource) -> dict[str, Tensor]:
