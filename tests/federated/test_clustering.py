@@ -17,6 +17,7 @@ from sfumato.audit.lower_bound import epsilon_lower_bound
 from sfumato.federated import clustering
 from sfumato.federated.clustering import DPLC, cap_share, class_centres, expected_cosine, size_for
 from sfumato.ledger import Budget, Ledger
+from sfumato.runs import Run
 
 DIMENSIONS = 8
 AXES = np.eye(DIMENSIONS)
@@ -176,6 +177,16 @@ def test_a_centre_that_the_projection_maps_to_zero_is_in_no_cap_and_not_refused(
     assert len(first.clusters) == len(second.clusters)
     np.testing.assert_array_equal(first.directions, second.directions)
     assert [cluster.count for cluster in first.clusters] == [cluster.count for cluster in second.clusters]
+
+
+def test_a_centre_that_the_projection_maps_to_zero_is_in_no_cap_of_a_silo_either() -> None:
+    centres, back = np.tile(np.eye(3)[-1:], (100, 1)), np.eye(3)[:, :2]
+    chosen = plan(radius=2.0, delta=1e-5, epsilon=20.0)
+    with Run.open(None, plan=chosen.to_json(), seed=0) as run:
+        run.begin("zero", "add_remove", resume=False, what="clusters", costs=[chosen.event(100)])
+        (clusters,) = chosen.release_in_silos(run, [centres], np.eye(3)[:2], releases=1, name="first", projection=back)
+    assert clusters[0].count < 50
+    assert not clusters[0].usable
 
 
 def test_a_client_all_of_whose_centres_the_projection_maps_to_zero_releases_noise() -> None:

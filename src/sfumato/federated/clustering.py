@@ -50,7 +50,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -174,11 +174,7 @@ class DPLC:
         return self._noise(self.delta_for(identities))
 
     def _noise(self, delta: float) -> float:
-        return acc.calibrate(
-            lambda noise: self._selection() * self._times + self._sums(noise) * self._times,
-            epsilon=self.epsilon,
-            delta=delta,
-        )
+        return _calibrated(self._selection_epsilon, self._times, self.epsilon, delta)
 
     @property
     def _times(self) -> int:
@@ -193,7 +189,7 @@ class DPLC:
         return self.selection_share * self.epsilon / self._times
 
     def _sums(self, noise: float) -> Event:
-        return acc.joint(acc.Gaussian(noise), acc.Gaussian(_COUNT_NOISE * noise))
+        return _sums(noise)
 
     def event(self, identities: int) -> Event:
         """What all releases cost one identity."""
@@ -265,7 +261,7 @@ class DPLC:
         """Choose, sum, and leave out what is near the released direction, so many times."""
         noise, clusters = self.noise_multiplier(len(rows)), []
         limit = math.cos(self.radius)
-        left = np.asarray(rows.any(axis=1))  # a centre that is zero after the projection is in no cap
+        left = _directed(rows)
         for number in range(1, self.releases + 1):
             chosen = int(
                 run.release(
@@ -322,7 +318,7 @@ class DPLC:
             raise InputError("clusters of several silos need a delta of their own, and not as_printed; set delta")
         directions, back, noise = prepared[0][1], prepared[0][2], self._noise(self.delta)
         every, limit = [rows for rows, _, _ in prepared], math.cos(self.radius)
-        left = [np.asarray(rows.any(axis=1)) for rows in every]  # none that is zero after the projection
+        left = [_directed(rows) for rows in every]
         clusters: list[list[Cluster]] = [[] for _ in every]
 
         def chosen_in_each(source: RandomSource) -> dict[str, Tensor]:
@@ -391,7 +387,7 @@ class DPLC:
         """Algorithm 1 of the paper as it is printed; its noise has no proof."""
         limit, clusters = math.cos(self.radius), []
         spread = math.sqrt((1 - math.cos(2 * self.radius)) * math.log(1.25 / self.delta_for(len(rows))))
-        rows = rows[rows.any(axis=1)]
+        rows = rows[_directed(rows)]
         for number in range(1, self.releases + 1):
             counts = _cap_counts(rows, np.ones(len(rows), bool), rows, limit, None)
             inside = rows[_inside(rows, rows[counts.argmax()], limit)] if len(rows) else rows
@@ -423,6 +419,17 @@ class DPLC:
             assumptions=(Assumption("own_centres"), Assumption("public_candidates"), held),
             no_guarantee=Assumption("as_printed"),
         )
+
+
+def _sums(noise: float) -> Event:
+    return acc.joint(acc.Gaussian(noise), acc.Gaussian(_COUNT_NOISE * noise))
+
+
+@lru_cache(maxsize=64)  # a release asks for it more than once, and simulations release often
+def _calibrated(selection_epsilon: float, times: int, epsilon: float, delta: float) -> float:
+    """The noise on sums with which so many choices and sums together cost (ε, δ)."""
+    choices = acc.ExponentialMechanism(selection_epsilon) * times
+    return acc.calibrate(lambda noise: choices + _sums(noise) * times, epsilon=epsilon, delta=delta)
 
 
 def class_centres(model: nn.Module, data: UserDataset, *, device: str = "cpu") -> tuple[np.ndarray, np.ndarray]:
@@ -597,6 +604,11 @@ def _unit(rows: np.ndarray, name: str, *, zeros: bool = False) -> np.ndarray:
             raise InputError(f"{name}: row {start + int(wrong.argmax())} is zero or not finite; leave it out")
         found[start : start + _BLOCK] = _cut(values / (lengths * (1 + 1e-12)))  # towards zero: no row becomes longer
     return found
+
+
+def _directed(rows: np.ndarray) -> np.ndarray:
+    """Which rows have a direction, bool [rows]: a centre that is zero after the projection is in no cap."""
+    return np.asarray(rows.any(axis=1))
 
 
 def _products(rows: np.ndarray, directions: np.ndarray) -> Iterator[np.ndarray]:
