@@ -1,13 +1,13 @@
 """Numbers near the ends and the precision of a double: sums, logarithms and masses, rounded to the safe side.
 
-Numbers near the ends and the precision of a double: squares, sums and products that stay bounds.
+**Squares, sums and products** that stay bounds:
 
 >>> inverse_square(1e-200), inverse_square(1e200)        # neither overflows by surprise nor becomes nothing
 (inf, 1e-200)
 >>> total([1e308, 1e308])
 inf
 
-Sums and differences on logarithms: moments of likelihood ratios without overflow and without cancellation.
+**Logarithms:** moments of likelihood ratios without overflow and without cancellation.
 
 >>> round(log_sum(np.array([1000.0, 1000.0])) - 1000.0, 6), log_expm1(np.array([1e-20])).round(3).tolist()
 (0.693147, [-46.052])

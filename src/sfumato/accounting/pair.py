@@ -1,20 +1,18 @@
 """Dominating pairs: two distributions whose hockey-stick curve is the worst that an event can have.
 
-Pairs with finitely many losses: randomised response, claims of pure or approximate privacy, discrete noise.
-
-Each loss is an atom, whose masses under P and Q are what was given; nothing is rounded to a grid here. Mass that only P
-has lies at an infinite loss, mass that only Q has at minus infinity.
+**Finitely many losses:** randomised response, claims of pure or approximate privacy, discrete noise. Each loss is an
+atom, whose masses under P and Q are what was given; nothing is rounded to a grid here. Mass that only P has lies at an
+infinite loss, mass that only Q has at minus infinity.
 
 >>> pair = FinitePair(losses=(-1.0, 1.0), upper=(0.25, 0.5), lower=(0.68, 0.18), only_upper=0.25, only_lower=0.14)
 >>> upper, lower, error = pair.cells(np.array([-np.inf, 0.0, 1.0, np.inf]))
 >>> upper.tolist(), lower.round(2).tolist(), pair.infinity()
 ([0.25, 0.5, 0.25], [0.82, 0.18, 0.0], 0.25)
 
-Pairs with a label: chance picks one of several pairs, and everybody may see which one it was.
-
-The curve of the whole is the weighted mean of the parts' curves. It dominates any mechanism that runs the same lottery
-on both of two neighbouring data sets, however much of the label it hides, because a hockey-stick divergence is jointly
-convex: H(sum of w_i P_i against sum of w_i Q_i) <= sum of w_i H(P_i against Q_i).
+**With a label:** chance picks one of several pairs, and everybody may see which one it was. The curve of the whole is
+the weighted mean of the parts' curves. It dominates any mechanism that runs the same lottery on both of two
+neighbouring data sets, however much of the label it hides, because a hockey-stick divergence is jointly convex: H(sum
+of w_i P_i against sum of w_i Q_i) <= sum of w_i H(P_i against Q_i).
 
 >>> from sfumato.accounting.sampled_pair import SampledGaussian
 >>> pair = Labelled(((0.25, SampledGaussian("remove", rate=1.0, shift=1.0)),), idle=0.75)

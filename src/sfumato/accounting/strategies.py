@@ -1,16 +1,15 @@
 """Strategies of correlated noise: a lower-triangular C, and what its noise does to prefix sums.
 
-Noise of its own in each round: C is the identity.
+**Independent** noise in each round: C is the identity.
 
 >>> Independent().prefix_variance(3)
 array([1., 2., 3.])
 
-Noise in the nodes of binary trees: prefix sums are put together from partial sums.
-
-A node is a block of 2^m rounds that starts at a multiple of 2^m. The plain estimator of a prefix sum adds the fewest
-nodes that make it up, one for each binary digit of the number of rounds. The efficient one (Honaker 2015, bottom-up)
-first replaces each node by the average of itself and its two children's estimates, weighted by inverse variances; at
-height m that has variance 1 / (2 - 2^-m) instead of 1.
+**Binary trees:** prefix sums are put together from partial sums, with noise in the nodes. A node is a block of 2^m
+rounds that starts at a multiple of 2^m. The plain estimator of a prefix sum adds the fewest nodes that make it up, one
+for each binary digit of the number of rounds. The efficient one (Honaker 2015, bottom-up) first replaces each node by
+the average of itself and its two children's estimates, weighted by inverse variances; at height m that has variance 1 /
+(2 - 2^-m) instead of 1.
 
 After a restart the model keeps the last released prefix sum of the tree before and goes on from there, so the variances
 add up over the trees. A tree that another one follows may be completed by empty rounds: its last prefix sum is then its
@@ -21,10 +20,9 @@ array([1., 1., 2., 1., 2., 2., 3.])
 >>> BinaryTree("efficient").prefix_variance(4).round(4)
 array([1.    , 0.6667, 1.6667, 0.5714])
 
-Strategies whose inverse is banded: the noise of a round is a moving average of a few z.
-
-C^-1 is Toeplitz with few coefficients, so drawing the noise takes no recursion: round t gets sum_i d_i z_{t-i}, which
-can be drawn again for any round. C itself has all coefficients (Kalinin, McKenna, Upadhyay and Lampert 2025).
+**Banded inverse:** the noise of a round is a moving average of a few z. C^-1 is Toeplitz with few coefficients, so
+drawing the noise takes no recursion: round t gets sum_i d_i z_{t-i}, which can be drawn again for any round. C itself
+has all coefficients (Kalinin, McKenna, Upadhyay and Lampert 2025).
 
 >>> strategy = InverseBanded((1.0, -0.5))
 >>> strategy.coefficients(4)
@@ -32,19 +30,17 @@ array([1.   , 0.5  , 0.25 , 0.125])
 >>> strategy.prefix_variance(3)
 array([1.  , 1.25, 1.5 ])
 
-Buffered Toeplitz strategies (BLT): the coefficients of C are sums of geometric series, the noise needs few buffers.
-
-C has the coefficients 1 and sum_p scale_p decay_p^(t-1) for t >= 1. Its inverse is of the same form with other decays,
-the eigenvalues of diag(decays) - sqrt(scales) sqrt(scales)^T (Dvijotham et al. 2024, Section 5).
+**Buffered Toeplitz** (BLT): the coefficients of C are sums of geometric series, the noise needs few buffers. C has the
+coefficients 1 and sum_p scale_p decay_p^(t-1) for t >= 1. Its inverse is of the same form with other decays, the
+eigenvalues of diag(decays) - sqrt(scales) sqrt(scales)^T (Dvijotham et al. 2024, Section 5).
 
 >>> strategy = BufferedToeplitz(output_scales=(0.5,), buffer_decays=(0.75,))
 >>> strategy.coefficients(4), strategy.inverse_column(4)
 (array([1.     , 0.5    , 0.375  , 0.28125]), array([ 1.     , -0.5    , -0.125  , -0.03125]))
 
-Banded strategies: C = T(c) diag(d), a lower-triangular Toeplitz matrix of few diagonals with scaled columns.
-
-The noise of round t is (T^-1 z)_t / d_t, which takes the last `bands` - 1 rounds of T^-1 z. Scales let the rounds that
-matter more have more of the sensitivity: docs/explanation/strategies.md.
+**Banded:** C = T(c) diag(d), a lower-triangular Toeplitz matrix of few diagonals with scaled columns. The noise of
+round t is (T^-1 z)_t / d_t, which takes the last `bands` - 1 rounds of T^-1 z. Scales let the rounds that matter more
+have more of the sensitivity: docs/explanation/strategies.md.
 
 >>> strategy = BandedToeplitz((1.0, 0.5), column_scales=(1.0, 0.8, 0.5))
 >>> strategy.prefix_variance(3)

@@ -1,6 +1,6 @@
 """Columns of a table as arrays: numbers, texts, dates, pictures, labels, and who a row belongs to.
 
-Texts of a table: which stand for nothing, which for a number, and which for the same as another one.
+**Texts:** which stand for nothing, which for a number, and which for the same as another one.
 
 >>> [text for text in ("", "NA", " ? ", "+NaN", "0", "none") if is_missing(text)]
 ['', 'NA', ' ? ', '+NaN']
@@ -9,7 +9,7 @@ Texts of a table: which stand for nothing, which for a number, and which for the
 >>> [canonical(text) for text in ("1", "1.0", "1e0", "2.50", "007", "late")]
 ['1', '1', '1', '2.5', '007', 'late']
 
-Dates of a table as microseconds, and the dates that stand for a missing one in most exports.
+**Dates** as microseconds, and those that stand for a missing one in most exports.
 
 >>> microseconds_of(pa.array(["1970-01-02"]).cast(pa.date32()), "the time", str).tolist()
 [86400000000]
@@ -19,10 +19,8 @@ Traceback (most recent call last):
 sfumato._check.InputError: the time at line 0 is 9999-12-31 00:00:00, after 2249, as a missing date is written in some
 exports; correct or drop the row, or give times as numbers
 
-A column of a table as an array: numbers and lists of numbers, texts, and who a row belongs to.
-
-A row where a value is missing is refused by its position. NaN is a number: it passes, and the example that holds it
-counts as zero in training.
+**A column** as an array: numbers and lists of numbers, texts, and who a row belongs to. A row where a value is missing
+is refused by its position. NaN is a number: it passes, and the example that holds it counts as zero in training.
 
 >>> import pyarrow as pa
 >>> numbers(pa.array([[1.5, 2.0], [0.0, 1.0]]), "column x").tolist()
@@ -32,7 +30,7 @@ Traceback (most recent call last):
 ...
 sfumato._check.InputError: column x at position 1 has 1 values, those before it have 2; pad or cut them to one length
 
-Names as codes, and their order; rows of one pair.
+**Names** as codes, and their order; rows of one pair.
 
 >>> codes = Codes("user")
 >>> codes.add(pa.array(["bo", "al", "bo"]), str).tolist(), codes.names
@@ -45,7 +43,7 @@ Names as codes, and their order; rows of one pair.
 >>> kept.tolist(), values.tolist()
 ([False, True, True], [1.0, 2.0, 2.5])
 
-Texts of a table as token ids, by `Tokenizer` or by a function such as a Hugging Face tokenizer's.
+**Token ids** of texts, by `Tokenizer` or by a function such as a Hugging Face tokenizer's.
 
 >>> import pyarrow as pa
 >>> Texts(Tokenizer(vocabulary=1000, length=4), "column note").ids(pa.array(["it rains", "no"]), 0).tolist()

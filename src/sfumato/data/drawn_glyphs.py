@@ -13,20 +13,18 @@ demonstration.
 >>> users
 UserDataset(3 users, 6 examples of (28, 28, 1) uint8, 3 classes)
 
-The shapes behind the embedded data set: characters of the DejaVu fonts that matplotlib installs.
-
-An identity is a character. Left out are characters that a person could not distinguish once a glyph is moved,
-scaled and blurred: blank ones, ones that look like another character (Latin A, Greek Α and Cyrillic А are one
-shape), and those that differ from another only by place or size (Braille, box drawing).
+**Shapes** are characters of the DejaVu fonts that matplotlib installs. An identity is a character. Left out are
+characters that a person could not distinguish once a glyph is moved, scaled and blurred: blank ones, ones that look
+like another character (Latin A, Greek Α and Cyrillic А are one shape), and those that differ from another only by place
+or size (Braille, box drawing).
 
 A shape is kept as a signed distance field: one smooth array gives every stroke width, and can be sampled on a
 distorted grid without steps (Green, "Improved Alpha-Tested Magnification", SIGGRAPH 2007, section 2).
 
-From distance fields to pictures: how a glyph is moved, bent and inked.
-
-A picture asks for each of its pixels where to look in the field; the answer turns with the angle, leans with the shear
-and bends with a smooth distortion. How thick the stroke is and how soft its edge, is decided by the distance found
-there. All in single precision and without BLAS, so that the bytes do not depend on the number of threads.
+**Pictures:** how a glyph is moved, bent and inked. A picture asks for each of its pixels where to look in the field;
+the answer turns with the angle, leans with the shear and bends with a smooth distortion. How thick the stroke is and
+how soft its edge, is decided by the distance found there. All in single precision and without BLAS, so that the bytes
+do not depend on the number of threads.
 """
 
 import hashlib

@@ -16,7 +16,7 @@ ExampleDataset(6 examples of (4, 4, 1) uint8, 3 classes)
 >>> ExampleDataset(inputs=(images,), targets=np.linspace(0, 1, 6, dtype=np.float32))
 ExampleDataset(6 examples of (4, 4, 1) uint8, a number each)
 
-Examples from arrays in memory or mapped, and whether their classes were found in the records.
+**From arrays** in memory or mapped, and whether their classes were found in the records.
 
 >>> import numpy as np
 >>> data = examples_from_arrays(np.zeros((4, 28, 28), np.uint8), ["cat", "dog", "cat", "eel"])
@@ -33,7 +33,7 @@ Traceback (most recent call last):
 ...
 sfumato._check.InputError: targets must be in 0 … 2 (num_classes=3), got 9 at position 1; number the classes from 0
 
-A data set by user as one of single examples, for training that protects each example and not each person.
+**From users,** for training that protects each example and not each person.
 
 >>> from sfumato.data.users import from_arrays
 >>> users = from_arrays(np.zeros((3, 2)), labels=[0, 1, 1], users=["bo", "al", "bo"])

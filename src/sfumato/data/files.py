@@ -1,6 +1,6 @@
 """Files that others wrote: arrays of NumPy, the limit on what a packed file may unpack to, the parts of a data set.
 
-The one limit on what a packed file may unpack to: a small file must not take all memory.
+**Limit:** a small file must not take all memory.
 
 >>> from pathlib import Path
 >>> import tempfile

@@ -9,7 +9,7 @@ run of Xu et al. (2022, arXiv 2211.10844). The scaling uses no statistic of the 
 >>> to_tensor(np.array([[[[0], [128], [255]]]], dtype=np.uint8)).tolist()
 [[[[-1.0, 0.0, 0.9921875]]]]
 
-Labels and targets that are numbers, in single precision: the check that every one of them is finite.
+**Numbers** in single precision: every one of them is finite.
 
 >>> to_float32(np.array([3.5, 1e40]), "labels")
 Traceback (most recent call last):

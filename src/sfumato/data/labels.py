@@ -1,11 +1,11 @@
 """Labels and targets: declared classes, those that are found in the records, and numbers.
 
-What a table's values were taken for where they are not what the schema declares, counted by column.
+**Repairs:** what a table's values were taken for where they are not what the schema declares, counted by column.
 
 >>> repair_notes(Repairs({(CLIPPED, "age"): 2, (FILLED, "age"): 0}), 1000)
 ('clipped to the declared bounds: age 2 of 1,000 rows (these counts are not private)',)
 
-Targets from arrays: classes, or numbers, and whether classes were found in the records.
+**Targets** from arrays: classes, or numbers, and whether classes were found in the records.
 
 | given                       | becomes                     | is                                    |
 | --------------------------- | --------------------------- | ------------------------------------- |

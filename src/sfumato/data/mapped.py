@@ -1,9 +1,7 @@
 """Columns that lie in one mapped block: many strings, and rows in equal chunks.
 
-Many strings as one block of UTF-8 bytes and offsets, read one at a time.
-
-A Python list of 10⁶ names takes 100 MB and seconds to parse; here a name is decoded when it is asked for, and
-both arrays may be memory-mapped files.
+**Strings** as one block of UTF-8 bytes and offsets, read one at a time. A Python list of 10⁶ names takes 100 MB and
+seconds to parse; here a name is decoded when it is asked for, and both arrays may be memory-mapped files.
 
 >>> names = Strings.from_list(["anna", "", "борис"])
 >>> len(names), names[2], list(names[:2])
@@ -11,10 +9,9 @@ both arrays may be memory-mapped files.
 >>> names, names[1:], Strings.from_list(map(str, range(1000)))
 (['anna', '', 'борис'], ['', 'борис'], ['0', '1', '2', '3', '4', … 995 more])
 
-Rows that lie in one mapped file in equal chunks, with other columns between them, read as if they were one array.
-
-Where a row lies follows from its number, so nothing is looked up and nothing is read to open them. Rows of one chunk
-are a view; those of several, or in any order, are gathered.
+**Rows** in equal chunks with other columns between them, read as if they were one array. Where a row lies follows from
+its number, so nothing is looked up and nothing is read to open them. Rows of one chunk are a view; those of several, or
+in any order, are gathered.
 
 >>> held = np.arange(12).reshape(2, 6)                     # two chunks of four rows, and two numbers of others
 >>> rows = ChunkedRows(held[:, :4], np.array([90, 91]))    # behind them a shorter one

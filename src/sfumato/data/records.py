@@ -1,6 +1,6 @@
 """A table that is open: its columns are read by their names, some rows at a time, as Arrow arrays of few types.
 
-Arrow types that other tools write, as the few types that readers take: one rule for files and for data frames.
+**Types** that other tools write, as those that readers take: one rule for files and for data frames.
 
 | written as                                        | read as                                |
 | ------------------------------------------------- | -------------------------------------- |

@@ -30,7 +30,7 @@ Traceback (most recent call last):
 ...
 sfumato._check.InputError: the user 'ann' is there twice; list each user once
 
-Values that are written in several ways, or look like a missing one: each counts as a value of its own.
+**Values** that are written in several ways, or look like a missing one: each counts as a value of its own.
 
 >>> odd_values("the classes", ["No", "Yes", "no", "YES "])[0]
 "the classes: 4 of 4 values differ from another one only in case, blanks or Unicode form, as 'No' and 'no', ..."

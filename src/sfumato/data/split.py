@@ -15,7 +15,7 @@ somebody chooses by position, `by_position` is true, and the guarantee is for th
 >>> [len(part) for part in divide(999, without, "user", test=0.2, validation=0.1, seed=0).parts]
 [693, 97, 209]
 
-Splitting a data set into train, validation and test so that test identities were never trained on.
+**Users,** classes or groups: test identities were never trained on.
 
 - `split_users`: whole users. Right where a user is an identity (faces, glyphs, Omniglot's characters).
 - `split_labels`: whole classes. Right where users share classes and recall is wanted on unseen ones (EMNIST: train on
@@ -34,11 +34,10 @@ where they share one (after `split_users`), numbers stay those of the whole.
 >>> len(parts.train), len(parts.validation), len(parts.test)
 (8, 1, 1)
 
-Parts of single examples, chosen in a way that moves no other record.
-
-An example with a name of its own (a picture's path in its folder) goes where a hash of the name sends it
-(`sfumato.data.split`). One without goes by its position: a record more or less at the end changes what is trained on by
-that one record, in the middle it moves others, and the training part says so in `assumptions`.
+**Single examples,** chosen in a way that moves no other record. An example with a name of its own (a picture's path in
+its folder) goes where a hash of the name sends it (`sfumato.data.split`). One without goes by its position: a record
+more or less at the end changes what is trained on by that one record, in the middle it moves others, and the training
+part says so in `assumptions`.
 
 >>> from sfumato.data.examples import examples_from_arrays
 >>> data = examples_from_arrays(range(1000), [0] * 1000, num_classes=2)

@@ -4,18 +4,13 @@ A text is lower-cased and divided into words, numbers and signs. A token's id is
 without a key, reduced to the number of ids; or its line in a vocabulary that is public. Id 0 is padding behind the end
 of the text. Counting the private texts to choose the vocabulary would be a query about them, and is not offered.
 
-References:
-    Weinberger, Dasgupta, Langford, Smola, Attenberg: Feature Hashing for Large Scale Multitask Learning (2009),
-    arXiv 0902.2206.
-
 >>> Tokenizer(vocabulary=1000, length=6).ids(["It rains, it pours."]).tolist()
 [[935, 304, 369, 935, 676, 354]]
 >>> hashed_id("rains", 1000) == hashed_id("RAINS".lower(), 1000)
 True
 
-Which tokens have an id, and a text as sequences of ids in which each token is predicted from those before it.
-
-Ids are laid out as in the StackOverflow and Shakespeare tasks of TensorFlow Federated: 0 is padding, then come the
+**Encoding:** which tokens have an id, and a text as sequences of ids in which each token is predicted from those before
+it. Ids are laid out as in the StackOverflow and Shakespeare tasks of TensorFlow Federated: 0 is padding, then come the
 tokens of the vocabulary, then one id for every other token, one for the beginning of a text and one for its end. The
 vocabulary is public: fixed before any record is read, or released under noise (`data.text.uncounted`).
 
@@ -36,6 +31,8 @@ target it is the one id of all other tokens still.
 (7, [[5, 1, 2, 91], [91, 6, 0, 0]], [[1, 2, 4], [6, 0, 0]])
 
 References:
+    Weinberger, Dasgupta, Langford, Smola, Attenberg: Feature Hashing for Large Scale Multitask Learning (2009),
+    arXiv 0902.2206.
     Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: Adaptive Federated Optimization. ICLR 2021,
     appendix C.
 """

@@ -1,10 +1,9 @@
 """Users' texts as sequences of tokens, before and after their vocabulary is released.
 
-Texts of users in words, before it is known which words may be released: for a vocabulary that the run itself counts.
-
-The texts are cut as `text_users` cuts them and coded by the list of their own words, which is private. So they are no
-data set: nothing here can be trained on by accident. What can is either `blank`, in which every word is <oov> and whose
-vocabulary is the four ids that every vocabulary has, or `encoded`, by words that were released.
+**Before,** it is not known which words may be released: for a vocabulary that the run itself counts. The texts are cut
+as `text_users` cuts them and coded by the list of their own words, which is private. So they are no data set: nothing
+here can be trained on by accident. What can is either `blank`, in which every word is <oov> and whose vocabulary is the
+four ids that every vocabulary has, or `encoded`, by words that were released.
 
 Memory: the ids of all tokens, a quarter of that for `blank`, and as much again once they are encoded.
 
@@ -20,10 +19,9 @@ True
 >>> texts.encoded(["sea"], texts.blank).examples(0)[0].tolist()    # <bos>, <oov>, sea, <eos>
 [[3, 2, 1, 4]]
 
-Users' texts as a data set: one user's sequences side by side, wherever the records stood in the file.
-
-The file is read once, record by record; what is kept of it are rows of ids, in memory or, with a store, in a file
-next to it, and a number for each row that says whose it is.
+**As a data set:** one user's sequences side by side, wherever the records stood in the file. The file is read once,
+record by record; what is kept of it are rows of ids, in memory or, with a store, in a file next to it, and a number for
+each row that says whose it is.
 
 >>> import tempfile
 >>> with tempfile.TemporaryDirectory() as folder:

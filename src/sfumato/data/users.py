@@ -27,7 +27,7 @@ Labels with a point are values, such as ratings, and not classes:
 >>> from_arrays([[0], [1], [0]], labels=[3.5, 1.0, 5.0], users=["bo", "al", "al"])
 UserDataset(2 users, 3 values of (1,) int64)
 
-A data set of users from arrays in memory, in any order.
+From arrays in memory, in any order:
 
 >>> from_arrays([[0.5], [1.5]], labels=[0, 1], users=["bo", "al"]).examples(0)[0].tolist()
 [[1.5]]

@@ -5,17 +5,13 @@ examples of a batch lets one of them move every other one's gradient, so that cl
 that keeps running statistics releases them without noise. `refuse_batch_norm` finds such layers by their type in
 any torch module; `sfumato.guard.self_check` finds them by experiment, whatever they are called.
 
-References:
-    Ioffe, Szegedy: Batch Normalization (2015), arXiv 1502.03167.
-
 >>> refuse_batch_norm(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))
 Traceback (most recent call last):
 ...
 sfumato._check.InputError: layer 1 (BatchNorm2d) couples the examples of a batch, so no bound per example holds; \
 use nn.GroupNorm(8, 8) or models.PublicBatchNorm; models.fix_model(model) replaces what is refused
 
-A model with other layers in the place of those that are refused, and a list of what was replaced.
-
+**Replacements:** a model with other layers in the place of those that are refused, and a list of what was replaced.
 Every replacement works on each example by itself. Weights are carried over where both layers have them; running
 statistics are dropped. So the copy is a start for training, not the same function, and what a replacement costs in
 accuracy is for the user to measure: every one of them is reported.
@@ -28,14 +24,15 @@ accuracy is for the user to measure: every one of them is reported.
 | embedding, bags with `scale_grad_by_freq`       | without                                                         |
 | bags with mode "max"                            | mode "mean"                                                     |
 
-References:
-    Wu, He: Group Normalization (2018), arXiv 1803.08494.
-
 >>> fixed, changes = fix_model(nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8)))
 >>> print(changes[0])
 layer '1': BatchNorm2d couples the examples of a batch → GroupNorm(8, 8)
 >>> fix_model(fixed)[1]
 []
+
+References:
+    Ioffe, Szegedy: Batch Normalization (2015), arXiv 1502.03167.
+    Wu, He: Group Normalization (2018), arXiv 1803.08494.
 """
 
 import copy

@@ -1,7 +1,6 @@
 """Features of pictures by fixed public functions: pixels, HOG, scattering, a network trained on ImageNet.
 
-Histograms of oriented gradients (HOG): where edges are and which way they run, without anything to train.
-
+**Histograms of oriented gradients** (HOG) show where edges are and which way they run, without anything to train.
 Gradients are central differences without smoothing (zero at the picture's edge); of several channels each pixel takes
 the one with the largest gradient. Each pixel votes with the gradient's magnitude for the two nearest of nine unsigned
 orientations, 20° wide, whose centres lie at 10°, 30° … 170°; an angle between two centres is shared in proportion.
@@ -11,14 +10,11 @@ Votes are summed over square cells. Blocks of 2x2 cells, at a stride of one cell
 Which way along its axis an edge goes from dark to light does not count, nor does what is added to all pixels. A
 picture's features depend on it alone.
 
-References:
-    Dalal, Triggs: Histograms of Oriented Gradients for Human Detection (2005), section 6.
-
 >>> hog = HOG((1, 28, 28), cell=7)
 >>> hog(torch.zeros(2, 1, 28, 28)).shape           # 3x3 blocks of 4 cells of 9 orientations
 torch.Size([2, 324])
 
-Features by name or by module, computed in batches: one row for each input, each by itself.
+**By name or by module,** computed in batches: one row for each input, each by itself.
 
 | name       | of                                        | features                                              |
 | ---------- | ----------------------------------------- | ----------------------------------------------------- |
@@ -34,16 +30,15 @@ round differently by the size of a batch and the place in it.
 >>> features_of("hog", torch.zeros(3, 1, 28, 28)).shape
 (3, 1296)
 
-Pictures in the colours that networks trained on ImageNet expect.
+**Colours** as networks that were trained on ImageNet expect them:
 
 >>> ImageNetColours()(torch.zeros(1, 3, 2, 2))[0, :, 0, 0]
 tensor([0.0655, 0.1964, 0.4178])
 
-Features of pictures from a network that was trained on ImageNet: SqueezeNet's 512 pooled channels.
-
-Pictures come as `sfumato.data.to_tensor` gives them, in [−1, 1); they are brought to [0, 1] and normalised by
-ImageNet's mean and standard deviation, as the published weights expect. Grey ones get three equal channels. Pictures
-whose shorter side is below 64 pixels are enlarged, bilinearly and by one factor for both sides, until it has 64.
+**ImageNet:** SqueezeNet's 512 pooled channels. Pictures come as `sfumato.data.to_tensor` gives them, in [−1, 1); they
+are brought to [0, 1] and normalised by ImageNet's mean and standard deviation, as the published weights expect. Grey
+ones get three equal channels. Pictures whose shorter side is below 64 pixels are enlarged, bilinearly and by one factor
+for both sides, until it has 64.
 
 The weights are public and stay as they are, so the features are a fixed public function of one picture. Who appears in
 ImageNet is not protected by a guarantee about other records.
@@ -51,6 +46,9 @@ ImageNet is not protected by a guarantee about other records.
 >>> features = ImageNetFeatures(squeezenet(None))
 >>> features(torch.zeros(2, 1, 28, 28)).shape
 torch.Size([2, 512])
+
+References:
+    Dalal, Triggs: Histograms of Oriented Gradients for Human Detection (2005), section 6.
 """
 
 import math

@@ -1,10 +1,8 @@
 """What the networks share: norms, initial weights, checks of arguments.
 
-Whether an operation is mapped over a stack of models, where some of torch's fused operations are slow or missing.
-
-Initial weights that come from one explicit generator, whatever the layers drew when they were built.
-
-What the networks share: a convolution, the norm after it, the norm after any trained layer, checks of arguments.
+A convolution, the norm after it and after any trained layer; initial weights that come from one explicit generator,
+whatever the layers drew when they were built; and whether an operation is mapped over a stack of models, where some of
+torch's fused operations are slow or missing.
 """
 
 from typing import Literal, TypeVar

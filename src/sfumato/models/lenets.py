@@ -1,18 +1,12 @@
 """Three LeNets: a backbone for embeddings, LeNet-5 and LeNet-300-100 for classes.
 
-LeNet: two convolutions and one dense layer, the small backbone of the federated embedding papers.
-
-The layers are those of the reference code of Xu et al. (2022): 5x5 convolutions with biases that keep the
-image's size (zero padding 2), 2x2 max pooling that rounds odd sizes up, and a dense layer with bias straight
-to the embedding. At 28x28x1 and 128 dimensions that is 832 + 51,264 + 401,536 = 453,632 parameters; without
-padding the dense layer would read 4x4 instead of 7x7 positions and the count would be 183,296.
+**LeNet:** two convolutions and one dense layer, the small backbone of the federated embedding papers. The layers are
+those of the reference code of Xu et al. (2022): 5x5 convolutions with biases that keep the image's size (zero padding
+2), 2x2 max pooling that rounds odd sizes up, and a dense layer with bias straight to the embedding. At 28x28x1 and 128
+dimensions that is 832 + 51,264 + 401,536 = 453,632 parameters; without padding the dense layer would read 4x4 instead
+of 7x7 positions and the count would be 183,296.
 
 No layer couples examples or keeps running statistics, so one person's images never change another's gradient.
-
-References:
-    Xu, Collins, Wang, Panait, Oh, Augenstein, Liu, Schroff, McMahan: Learning to Generate Image Embeddings
-    with User-level Differential Privacy (2022), arXiv 2211.10844, section 4 and appendix.
-    LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition (1998).
 
 >>> backbone = lenet()
 >>> sum(parameter.numel() for parameter in backbone.parameters())
@@ -20,15 +14,10 @@ References:
 >>> backbone(torch.zeros(2, 1, 28, 28)).shape
 torch.Size([2, 128])
 
-LeNet-5: 6 and 16 channels, dense layers of 120 and 84, one output a class.
-
-5x5 convolutions, the first with zero padding 2 so that 28x28 images give the classic 14x14 and 5x5 positions; 2x2 max
-pooling and ReLU. A norm, if any, follows each trained layer but the last, before the activation (Davody et al.).
-61,706 parameters for 28x28 images and ten classes. No layer couples examples.
-
-References:
-    LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition (1998), section II.B.
-    Davody et al. (2020), arXiv 2006.10919.
+**LeNet-5:** 6 and 16 channels, dense layers of 120 and 84, one output a class. 5x5 convolutions, the first with zero
+padding 2 so that 28x28 images give the classic 14x14 and 5x5 positions; 2x2 max pooling and ReLU. A norm, if any,
+follows each trained layer but the last, before the activation (Davody et al.). 61,706 parameters for 28x28 images and
+ten classes. No layer couples examples.
 
 >>> model = lenet5()
 >>> sum(parameter.numel() for parameter in model.parameters()), model(torch.zeros(2, 1, 28, 28)).shape
@@ -36,17 +25,19 @@ References:
 >>> sum(parameter.numel() for parameter in lenet5(normalisation="layer").parameters())
 62158
 
-LeNet-300-100: dense layers of 300 and 100 units with ReLU, one output a class.
-
-A norm, if any, follows the two hidden layers, before the activation. 266,610 parameters for 28x28 images and ten
-classes. No layer couples examples.
-
-References:
-    LeCun et al. (1998), section III.C.4. Davody et al. (2020), arXiv 2006.10919.
+**LeNet-300-100:** dense layers of 300 and 100 units with ReLU, one output a class. A norm, if any, follows the two
+hidden layers, before the activation. 266,610 parameters for 28x28 images and ten classes. No layer couples examples.
 
 >>> model = lenet300_100()
 >>> sum(parameter.numel() for parameter in model.parameters()), model(torch.zeros(2, 1, 28, 28)).shape
 (266610, torch.Size([2, 10]))
+
+References:
+    Xu, Collins, Wang, Panait, Oh, Augenstein, Liu, Schroff, McMahan: Learning to Generate Image Embeddings
+    with User-level Differential Privacy (2022), arXiv 2211.10844, section 4 and appendix.
+    LeCun, Bottou, Bengio, Haffner: Gradient-based learning applied to document recognition (1998), sections II.B
+    (LeNet-5) and III.C.4 (LeNet-300-100).
+    Davody et al. (2020), arXiv 2006.10919.
 """
 
 import torch

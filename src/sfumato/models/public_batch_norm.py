@@ -1,34 +1,27 @@
 """Public batch norm, and the gradient that runs through its statistics.
 
-Batch norm with the statistics of public inputs, so that no example changes another one's gradient.
-
+**Layer.** It takes the statistics of public inputs, so that no example changes another one's gradient.
 `use_public_batch(model, public_inputs)` runs the public batch, alone, through the model whenever its weights have
-changed; each `PublicBatchNorm` keeps the mean and variance that it saw, and normalises private examples with them.
-The statistics are functions of public inputs and of released weights: they cost no privacy, and the gradient of one
-example depends on this example, the weights and the public inputs only. Any bound per example therefore holds, with
-the sensitivity of the clip norm. In the backward pass the statistics are constants; what runs through them is added to
-the noisy gradient afterwards, without cost, by `sfumato.models.add_statistics_gradient`. Training without it goes
-astray. docs/explanation/public-batch-norm.md has the derivation.
+changed; each `PublicBatchNorm` keeps the mean and variance that it saw, and normalises private examples with them. The
+statistics are functions of public inputs and of released weights: they cost no privacy, and the gradient of one example
+depends on this example, the weights and the public inputs only. Any bound per example therefore holds, with the
+sensitivity of the clip norm. In the backward pass the statistics are constants; what runs through them is added to the
+noisy gradient afterwards, without cost, by `sfumato.models.add_statistics_gradient`. Training without it goes astray.
+docs/explanation/public-batch-norm.md has the derivation.
 
 `statistics="joint"` is the layer of the paper: private and public examples are normalised together, and each example
 moves every other one's gradient. It is there for experiments without privacy; `couples_examples` is then true, and
 private plans refuse the model.
-
-References:
-    Davody, Adelani, Kleinbauer, Klakow: On the effect of normalization layers on Differentially Private training of
-    deep Neural networks (2020), arXiv 2006.10919.
-    Ioffe, Szegedy: Batch Normalization (2015), arXiv 1502.03167.
 
 >>> model = nn.Sequential(PublicBatchNorm(1, eps=0.0))
 >>> handle = use_public_batch(model, torch.tensor([[1.0], [5.0]]))      # mean 3, standard deviation 2
 >>> model(torch.tensor([[3.0], [7.0]])).flatten().tolist()
 [0.0, 2.0]
 
-The gradient that runs through the statistics of public batch norm, computed from what was released already.
-
-A private example's loss depends on the weights directly, and through the public statistics that normalise it. Private
-training clips and noises the direct gradients. The rest is a linear function of the gradients of the layers' scales and
-shifts, the same for every example: with the scale s and r = 1 / sqrt(variance + eps),
+**Gradient.** What runs through the statistics is computed from what was released already. A private example's loss
+depends on the weights directly, and through the public statistics that normalise it. Private training clips and noises
+the direct gradients. The rest is a linear function of the gradients of the layers' scales and shifts, the same for
+every example: with the scale s and r = 1 / sqrt(variance + eps),
 
     d loss / d mean = -s r (d loss / d shift),     d loss / d variance = -1/2 s r^2 (d loss / d scale).
 
@@ -45,6 +38,11 @@ noisy sum of the clip-weighted exact gradients. docs/explanation/public-batch-no
 >>> add_statistics_gradient(model)
 >>> before != 0, abs(float(model[0].weight.grad)) < 1e-6      # a scaled weight gives the same output
 (True, True)
+
+References:
+    Davody, Adelani, Kleinbauer, Klakow: On the effect of normalization layers on Differentially Private training of
+    deep Neural networks (2020), arXiv 2006.10919.
+    Ioffe, Szegedy: Batch Normalization (2015), arXiv 1502.03167.
 """
 
 from typing import Any, Literal

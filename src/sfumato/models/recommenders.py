@@ -1,28 +1,20 @@
 """Networks that predict which value a user gives an item, with a part that is each user's own.
 
-What recommenders have in common: tables of items for everybody, and vectors of one user or of all of them.
-
-The model is the same in two settings. Where each user trains alone, the model holds a vector of one user, a local
-parameter that never leaves. For a baseline on a server that sees all users, `users` makes it a table, and column 1 of
-the inputs says whose a row is (`sfumato.data.with_user_column`). Every row of that table begins where a client begins.
+All have tables of items for everybody, and vectors of one user or of all of them. The model is the same in two
+settings. Where each user trains alone, the model holds a vector of one user, a local parameter that never leaves. For a
+baseline on a server that sees all users, `users` makes it a table, and column 1 of the inputs says whose a row is
+(`sfumato.data.with_user_column`). Every row of that table begins where a client begins.
 
 A trainer reads two attributes of both: `local_parameters`, a regular expression that fullmatches the names
 of what is a user's own, and `row_tables`, the tables of which an example touches only the row that a column of its
 inputs names.
 
-Matrix factorisation: a value is the product of a user's and an item's vector, with biases if wanted.
-
-value = offset + <item_factors[i], user_factors> + item_bias[i] + user_bias. The vectors begin as normal numbers with
-variance 1 / factors, those of a user in the same public place for everybody; biases begin at zero. No layer couples
-examples.
+**Matrix factorisation:** a value is the product of a user's and an item's vector, with biases if wanted. value = offset
++ <item_factors[i], user_factors> + item_bias[i] + user_bias. The vectors begin as normal numbers with variance 1 /
+factors, those of a user in the same public place for everybody; biases begin at zero. No layer couples examples.
 
 For values that are classes, as stars, a linear layer makes logits of the products of each factor, and the biases are
 those of each class.
-
-References:
-    Koren, Bell, Volinsky: Matrix Factorization Techniques for Recommender Systems. IEEE Computer 42(8), 2009.
-    Singhal, Sidahmed, Garrett, Wu, Rush, Prakash: Federated Reconstruction: Partially Local Federated Learning.
-    NeurIPS 2021, arXiv 2102.03448, section 5.
 
 >>> model = matrix_factorization(1000)
 >>> model(torch.tensor([[3], [999]])).shape, model.local_parameters, model.row_tables
@@ -32,24 +24,26 @@ torch.Size([2])
 >>> matrix_factorization(1000, users=7, classes=5, biases=True)(torch.tensor([[3, 0], [999, 6]])).shape
 torch.Size([2, 5])
 
-Neural collaborative filtering: the product of two vectors, and dense layers over two others.
-
-The product (GMF) and the dense layers (MLP) have vectors of their own; a linear layer over both gives the value. A
-user's part is the two vectors. Tables begin as normal numbers with variance 1 / factors, dense layers Glorot-uniform.
-No layer couples examples.
-
-References:
-    He, Liao, Zhang, Nie, Hu, Chua: Neural Collaborative Filtering. WWW 2017, section 3.4 (NeuMF).
+**Neural collaborative filtering:** the product of two vectors, and dense layers over two others. The product (GMF) and
+the dense layers (MLP) have vectors of their own; a linear layer over both gives the value. A user's part is the two
+vectors. Tables begin as normal numbers with variance 1 / factors, dense layers Glorot-uniform. No layer couples
+examples.
 
 >>> model = neural_collaborative_filtering(1000)
 >>> model(torch.tensor([[3], [999]])).shape, model.local_parameters
 (torch.Size([2]), 'user_factors|user_features')
 
-A linear layer on frozen features whose bias is each user's own: the smallest model with a local part.
+**Linear layer** on frozen features, whose bias is each user's own: the smallest model with a local part.
 
 >>> model = linear_head(512, 10)
 >>> model(torch.zeros(2, 512)).shape, model.local_parameters
 (torch.Size([2, 10]), 'head.bias')
+
+References:
+    Koren, Bell, Volinsky: Matrix Factorization Techniques for Recommender Systems. IEEE Computer 42(8), 2009.
+    Singhal, Sidahmed, Garrett, Wu, Rush, Prakash: Federated Reconstruction: Partially Local Federated Learning.
+    NeurIPS 2021, arXiv 2102.03448, section 5.
+    He, Liao, Zhang, Nie, Hu, Chua: Neural Collaborative Filtering. WWW 2017, section 3.4 (NeuMF).
 """
 
 import itertools

@@ -1,19 +1,14 @@
 """The scattering transform, its Morlet wavelets, and a linear classifier on it.
 
-Morlet wavelets on a grid: the filters of the scattering transform, in the frequency domain.
-
-A wavelet of scale j and angle t is a wave of frequency (3 pi / 4) 2^-j under a Gaussian of width 0.8 2^j, longer by
-L / 4 along its crests, less a Gaussian that takes its mean out. The low-pass filter is a Gaussian of width
-0.8 2^(J-1). All filters are periodic on the grid. The wavelets share one factor, the largest with which
+**Morlet wavelets** on a grid are the filters of the transform, in the frequency domain. A wavelet of scale j and angle
+t is a wave of frequency (3 pi / 4) 2^-j under a Gaussian of width 0.8 2^j, longer by L / 4 along its crests, less a
+Gaussian that takes its mean out. The low-pass filter is a Gaussian of width 0.8 2^(J-1). All filters are periodic on
+the grid. The wavelets share one factor, the largest with which
 
     |phi(w)|^2 + 1/2 sum (|psi(w)|^2 + |psi(-w)|^2) <= 1   at every frequency w (the Littlewood-Paley sum),
 
 so that no step of the transform lengthens a signal. NumPy in double precision, no random numbers: equal arguments give
 equal filters.
-
-References:
-    Bruna, Mallat: Invariant Scattering Convolution Networks (2012), arXiv 1203.1513, sections 2.1 and 2.3.
-    Andreux et al.: Kymatio: Scattering Transforms in Python (2018), arXiv 1812.11214: the widths and frequencies.
 
 >>> bank = morlet_bank(36, 36, scales=2, orientations=8)
 >>> bank.wavelets.shape, float(abs(bank.wavelets[:, :, 0, 0]).max()) < 1e-12     # mean zero
@@ -21,35 +16,25 @@ References:
 >>> round(float(bank.littlewood_paley().max()), 6)
 1.0
 
-The scattering transform: features of images without anything to train, two layers of wavelets, moduli and averages.
-
-Order 0 is the average of the image, order 1 of |x * psi|, order 2 of ||x * psi| * psi'| with psi' of a larger scale;
-each is sampled every 2^J pixels. With J = 2 and L = 8 angles a 28x28 image gives 81 channels of 7x7. The transform is a
-fixed function of one image: it needs no data, costs no privacy and may be computed once and kept. It is stable: no
-layer lengthens the difference of two signals (see `sfumato.models.scatternet`), and small shifts change it little.
+**The transform:** features of images without anything to train, two layers of wavelets, moduli and averages. Order 0 is
+the average of the image, order 1 of |x * psi|, order 2 of ||x * psi| * psi'| with psi' of a larger scale; each is
+sampled every 2^J pixels. With J = 2 and L = 8 angles a 28x28 image gives 81 channels of 7x7. The transform is a fixed
+function of one image: it needs no data, costs no privacy and may be computed once and kept. It is stable: no layer
+lengthens the difference of two signals (see `sfumato.models.scatternet`), and small shifts change it little.
 
 Images are mirrored at their edges by 2^J pixels. Averages are taken at the resolution of what is averaged, as products
 with two small matrices, because the low-pass filter is a product of a row and a column filter.
 docs/explanation/scattering.md has the derivation.
 
-References:
-    Bruna, Mallat (2012), arXiv 1203.1513. Oyallon, Mallat: Deep Roto-Translation Scattering for Object Classification
-    (2014), arXiv 1412.8659: J = 2, L = 8. Tramer, Boneh: Differentially Private Learning Needs Better Features (Or
-    Much More Data) (2021), arXiv 2011.11660, section 2.2.
-
 >>> scattering(torch.zeros(2, 1, 28, 28)).shape
 torch.Size([2, 81, 7, 7])
 
-A linear classifier on scattering features: few parameters, good features, strong private accuracy on small images.
-
-Features are normalised before the linear layer: by group norm without scale and shift (27 groups of 3 channels for grey
-images), by the mean and variance of public images in each channel, or not at all. None of them looks at private
-examples, so nothing but the linear layer is released. The model takes images in [-1, 1), or features that
-`model.features(images)` has computed before; a data set's features may be kept, as they never change. 39,700
-parameters for 28x28 images and ten classes. No layer couples examples.
-
-References:
-    Tramer, Boneh (2021), arXiv 2011.11660, section 2.2 and appendix C.
+**Linear classifier:** few parameters, good features, strong private accuracy on small images. Features are normalised
+before the linear layer: by group norm without scale and shift (27 groups of 3 channels for grey images), by the mean
+and variance of public images in each channel, or not at all. None of them looks at private examples, so nothing but the
+linear layer is released. The model takes images in [-1, 1), or features that `model.features(images)` has computed
+before; a data set's features may be kept, as they never change. 39,700 parameters for 28x28 images and ten classes. No
+layer couples examples.
 
 >>> model = scatternet_linear()
 >>> sum(parameter.numel() for parameter in model.parameters()), model(torch.zeros(2, 1, 28, 28)).shape
@@ -57,6 +42,13 @@ References:
 >>> features = model.features(torch.zeros(2, 1, 28, 28))
 >>> features.shape, model(features).shape
 (torch.Size([2, 81, 7, 7]), torch.Size([2, 10]))
+
+References:
+    Bruna, Mallat: Invariant Scattering Convolution Networks (2012), arXiv 1203.1513, sections 2.1 and 2.3.
+    Andreux et al.: Kymatio: Scattering Transforms in Python (2018), arXiv 1812.11214: the widths and frequencies.
+    Oyallon, Mallat: Deep Roto-Translation Scattering for Object Classification (2014), arXiv 1412.8659: J = 2, L = 8.
+    Tramer, Boneh: Differentially Private Learning Needs Better Features (Or Much More Data) (2021), arXiv 2011.11660,
+    section 2.2 and appendix C.
 """
 
 from dataclasses import dataclass

@@ -1,17 +1,12 @@
 """Networks of tokens: classifiers of texts, models of the next token, and what they share.
 
-Sequences of tokens: the check of ids, how long each sequence is, attention. Id 0 is padding, after the end.
+Id 0 is padding, after the end of a sequence.
 
-A text classifier: embedding, bidirectional LSTM, mean over the tokens, linear layer.
-
-Id 0 is padding after the end of a text. Sequences are packed, so that the backward direction starts at a text's own
-last token and an example's output does not depend on how far its batch is padded. With `normalisation="layer"`, layer
-norm follows the embedding and the LSTM (Davody et al.: after every trained layer but the last). 1,236,548 parameters
-for a vocabulary of 10,000 and four classes. No layer couples examples.
-
-References:
-    Graves, Schmidhuber: Framewise phoneme classification with bidirectional LSTM (2005).
-    Davody et al. (2020), arXiv 2006.10919.
+**Classifier by LSTM:** embedding, bidirectional LSTM, mean over the tokens, linear layer. Id 0 is padding after the end
+of a text. Sequences are packed, so that the backward direction starts at a text's own last token and an example's
+output does not depend on how far its batch is padded. With `normalisation="layer"`, layer norm follows the embedding
+and the LSTM (Davody et al.: after every trained layer but the last). 1,236,548 parameters for a vocabulary of 10,000
+and four classes. No layer couples examples.
 
 >>> model = bilstm_classifier(4, vocabulary_size=10_000)
 >>> sum(parameter.numel() for parameter in model.parameters())
@@ -19,16 +14,11 @@ References:
 >>> model(torch.tensor([[5, 7, 2, 0, 0], [1, 2, 3, 4, 5]])).shape
 torch.Size([2, 4])
 
-A small Transformer encoder for texts: attention built from linear layers, mean over the tokens, linear classifier.
-
+**Classifier by Transformer:** a small encoder, attention built from linear layers, mean over the tokens, linear layer.
 Blocks normalise first (Xiong et al. 2020); positions are sinusoids, which have nothing to train. Queries, keys, values
-and outputs are `nn.Linear`, so each trained layer has its own rule for per-example gradients. Id 0 is padding after
-the end of a text: it is neither attended to nor averaged, so an example's output does not depend on how far its batch
-is padded. Attention is within one example. Without dropout: the noise of private training regularises enough.
-
-References:
-    Vaswani et al.: Attention Is All You Need (2017), arXiv 1706.03762. Xiong et al.: On Layer Normalization in the
-    Transformer Architecture (2020), arXiv 2002.04745.
+and outputs are `nn.Linear`, so each trained layer has its own rule for per-example gradients. Id 0 is padding after the
+end of a text: it is neither attended to nor averaged, so an example's output does not depend on how far its batch is
+padded. Attention is within one example. Without dropout: the noise of private training regularises enough.
 
 >>> model = transformer_classifier(4, vocabulary_size=10_000)
 >>> sum(parameter.numel() for parameter in model.parameters())
@@ -36,12 +26,11 @@ References:
 >>> model(torch.tensor([[5, 7, 2, 0, 0], [1, 2, 3, 4, 5]])).shape
 torch.Size([2, 4])
 
-A language model: embedding, LSTMs, a narrow layer if there is one, and logits of the next token at every place.
-
-What it is by default are the networks of the federated text tasks: for words, embedding 96, one LSTM of 670, a layer of
-96 (4,050,748 parameters at 10,004 ids, and 2,680 of torch's second bias); for characters, embedding 8 and two LSTMs of
-256. An alphabet is what has at most 256 ids. Padding comes after the end, so it reaches no logit of a token before
-it. No layer couples examples.
+**Language model by LSTM:** embedding, LSTMs, a narrow layer if there is one, and logits of the next token at every
+place. What it is by default are the networks of the federated text tasks: for words, embedding 96, one LSTM of 670, a
+layer of 96 (4,050,748 parameters at 10,004 ids, and 2,680 of torch's second bias); for characters, embedding 8 and two
+LSTMs of 256. An alphabet is what has at most 256 ids. Padding comes after the end, so it reaches no logit of a token
+before it. No layer couples examples.
 
 Two parts can be a user's own, for training that leaves them with the user (`local_parameters`): vectors of words
 outside of the vocabulary, whose ids come after all others (`sfumato.data.open_users`), and a vector of the user that
@@ -49,13 +38,6 @@ every step reads with its token.
 
 While several clients are mapped over (`torch.func.vmap`), the recurrence is computed here, step by step: torch's own
 cannot be mapped on a GPU.
-
-References:
-    Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: Adaptive Federated Optimization. ICLR 2021, table 7.
-    McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks from
-    Decentralized Data. AISTATS 2017.
-    Singhal, Sidahmed, Garrett, Wu, Rush, Prakash: Federated Reconstruction: Partially Local Federated Learning.
-    NeurIPS 2021, arXiv 2102.03448, section 5.
 
 >>> model = lstm(vocabulary_size=10_004)
 >>> sum(parameter.numel() for parameter in model.parameters()) - 4 * 670
@@ -66,21 +48,27 @@ torch.Size([2, 3, 100])
 >>> own(torch.tensor([[98, 5, 149]])).shape, own.local_parameters
 (torch.Size([1, 3, 100]), 'oov_embedding.weight|user_vector')
 
-A small Transformer decoder: each place attends to itself and those before it, and predicts the next token.
-
-Blocks normalise first (Xiong et al. 2020), positions are learned, the output layer is its own. Padding comes after
-the end, so nothing of it reaches a token before it. Without dropout: the noise of private training regularises enough.
-No layer couples examples.
-
-References:
-    Vaswani et al.: Attention Is All You Need (2017), arXiv 1706.03762. Xiong et al.: On Layer Normalization in the
-    Transformer Architecture (2020), arXiv 2002.04745.
+**Language model by Transformer:** a small decoder, in which each place attends to itself and those before it, and
+predicts the next token. Blocks normalise first (Xiong et al. 2020), positions are learned, the output layer is its own.
+Padding comes after the end, so nothing of it reaches a token before it. Without dropout: the noise of private training
+regularises enough. No layer couples examples.
 
 >>> model = transformer(vocabulary_size=100, max_length=80)
 >>> sum(parameter.numel() for parameter in model.parameters())
 432740
 >>> model(torch.tensor([[98, 5, 7], [98, 2, 0]])).shape
 torch.Size([2, 3, 100])
+
+References:
+    Graves, Schmidhuber: Framewise phoneme classification with bidirectional LSTM (2005).
+    Davody et al. (2020), arXiv 2006.10919.
+    Vaswani et al.: Attention Is All You Need (2017), arXiv 1706.03762. Xiong et al.: On Layer Normalization in the
+    Transformer Architecture (2020), arXiv 2002.04745.
+    Reddi, Charles, Zaheer, Garrett, Rush, Konečný, Kumar, McMahan: Adaptive Federated Optimization. ICLR 2021, table 7.
+    McMahan, Moore, Ramage, Hampson, Agüera y Arcas: Communication-Efficient Learning of Deep Networks from
+    Decentralized Data. AISTATS 2017.
+    Singhal, Sidahmed, Garrett, Wu, Rush, Prakash: Federated Reconstruction: Partially Local Federated Learning.
+    NeurIPS 2021, arXiv 2102.03448, section 5.
 """
 
 from typing import Literal

@@ -1,9 +1,8 @@
 """What of a network is trained: its stages, where it can be cut, and which parameters are frozen.
 
-A network as stages that run one after the other: where it can be cut in two, and which are its last blocks.
-
-A stage states which modules it runs and how; it uses nothing else of the network. All stages in turn compute what the
-network computes. The backbones of this package, `nn.Sequential` (also within each other) and any module with a method
+**Stages** run one after the other: they say where a network can be cut in two, and which are its last blocks. A stage
+states which modules it runs and how; it uses nothing else of the network. All stages in turn compute what the network
+computes. The backbones of this package, `nn.Sequential` (also within each other) and any module with a method
 `stages()` that gives `Stage`s have them.
 
 >>> import torch
@@ -14,11 +13,9 @@ network computes. The backbones of this package, `nn.Sequential` (also within ea
 >>> part(torch.zeros(2, 512, 6, 6)).shape, list(part.state_dict())
 (torch.Size([2, 64]), ['embedding.weight', 'embedding.bias'])
 
-Which parameters are trained and noised: the rest stays as it was, and costs no noise.
-
-The noise of a private sum grows with the square root of the number of its coordinates, so that training fewer
-parameters of a pretrained backbone leaves a clearer signal. A spec is a word, words joined by "+", or a regular
-expression over parameter names:
+**Parameters** that are not trained stay as they were, and cost no noise. The noise of a private sum grows with the
+square root of the number of its coordinates, so that training fewer parameters of a pretrained backbone leaves a
+clearer signal. A spec is a word, words joined by "+", or a regular expression over parameter names:
 
 - "all": every parameter that requires a gradient;
 - "norm": parameters of norm layers: torch's own, and any whose class name says so (`LayerNorm2d`, `MyRMSNorm`);
@@ -32,9 +29,6 @@ expression over parameter names:
 A parameter that does not require a gradient is never trained, whatever the spec says. `trainable_parameters` only
 looks; `freeze` changes the module.
 
-References:
-    Xu et al. (2022), arXiv 2211.10844: partial training of backbones.
-
 >>> from sfumato.models import lenet, resnet18
 >>> [name for name, _ in trainable_parameters(lenet(), "first+last")]
 ['conv1.weight', 'conv1.bias', 'embedding.weight', 'embedding.bias']
@@ -42,6 +36,9 @@ References:
 9600
 >>> [name for name, _ in trainable_parameters(lenet(), "last_blocks:1+embedding")]
 ['conv2.weight', 'conv2.bias', 'embedding.weight', 'embedding.bias']
+
+References:
+    Xu et al. (2022), arXiv 2211.10844: partial training of backbones.
 """
 
 import re

@@ -1,10 +1,9 @@
 """Weights on disk: a model's own, and those that start another model.
 
-A model's weights on disk: written whole or not at all, read without ever running code from the file.
-
-`save_weights` writes safetensors: names, shapes and numbers, byte-identical for identical weights. `load_weights`
-is strict: every tensor of the model must be in the file, with its shape, and nothing else. `read_tensors` also
-reads torch's own files, with `weights_only`, so a pickle that holds anything but tensors is refused.
+**On disk:** written whole or not at all, read without ever running code from the file. `save_weights` writes
+safetensors: names, shapes and numbers, byte-identical for identical weights. `load_weights` is strict: every tensor of
+the model must be in the file, with its shape, and nothing else. `read_tensors` also reads torch's own files, with
+`weights_only`, so a pickle that holds anything but tensors is refused.
 
 >>> import tempfile
 >>> layer, other = nn.Linear(3, 2), nn.Linear(3, 2)
@@ -15,10 +14,8 @@ reads torch's own files, with `weights_only`, so a pickle that holds anything bu
 >>> torch.equal(layer.weight, other.weight)
 True
 
-Start a classifier from another one's weights: everything but the last layer, where the classes differ.
-
-What the file was trained on is not covered by the guarantee of what follows: it must be public, or have a statement of
-its own.
+**Another model's** weights start a classifier: everything but the last layer, where the classes differ. What the file
+was trained on is not covered by the guarantee of what follows: it must be public, or have a statement of its own.
 
 >>> import tempfile
 >>> from sfumato.models.weights import save_weights

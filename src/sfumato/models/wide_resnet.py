@@ -1,8 +1,7 @@
 """WRN-16-4 and the convolution with standardised weights that it is made of.
 
-Convolution with standardised weights: each output channel's kernel has mean zero and length one.
-
-The raw weight v [O, I, k, k] is what is trained; the convolution uses
+**Convolution:** each output channel's kernel has mean zero and length one. The raw weight v [O, I, k, k] is what is
+trained; the convolution uses
 
     w = (v - mean(v)) / sqrt(|v - mean(v)|^2 + eps), for each output channel by itself.
 
@@ -10,32 +9,28 @@ The weights alone enter, so no example is coupled to another. An example's gradi
 gradient g of w: (g - mean(g) - w <g, w>) / sqrt(...), which is `pull_back`. Private training clips the gradient of v.
 There is no trained gain: a norm layer is meant to follow.
 
-References:
-    Qiao, Wang, Liu, Shen, Yuille: Micro-Batch Training with Batch-Channel Normalization and Weight Standardization
-    (2019), arXiv 1903.10520.
-    De, Berrada, Hayes, Smith, Balle: Unlocking High-Accuracy Differentially Private Image Classification through
-    Scale (2022), arXiv 2204.13650, section 3.
-
 >>> layer = WSConv2d(2, 1, 1, eps=0.0)
 >>> with torch.no_grad():
 ...     _ = layer.weight.copy_(torch.tensor([3.0, -5.0]).view(1, 2, 1, 1))
 >>> [round(w, 4) for w in layer.standardised().flatten().tolist()]
 [0.7071, -0.7071]
 
-WRN-16-4: the wide residual network that De et al. (2022) train with DP-SGD, with group norm.
-
-A 3x3 convolution to 16 channels, three stages of two pre-activation blocks with 64, 128 and 256 channels, group norm
-(16 groups), ReLU, global average pooling and a dense layer. Convolutions have no bias and, by default,
-standardised weights (`WSConv2d`; the 1x1 convolutions of the shortcuts too). 2,748,890 parameters for ten classes. No
-layer couples examples or keeps running statistics.
-
-References:
-    Zagoruyko, Komodakis: Wide Residual Networks (2016), arXiv 1605.07146, table 1 and figure 1.
-    De, Berrada, Hayes, Smith, Balle (2022), arXiv 2204.13650, section 3 and appendix C.
+**WRN-16-4:** the wide residual network that De et al. (2022) train with DP-SGD, with group norm. A 3x3 convolution to
+16 channels, three stages of two pre-activation blocks with 64, 128 and 256 channels, group norm (16 groups), ReLU,
+global average pooling and a dense layer. Convolutions have no bias and, by default, standardised weights (`WSConv2d`;
+the 1x1 convolutions of the shortcuts too). 2,748,890 parameters for ten classes. No layer couples examples or keeps
+running statistics.
 
 >>> model = wrn16_4()
 >>> sum(parameter.numel() for parameter in model.parameters()), model(torch.zeros(2, 3, 32, 32)).shape
 (2748890, torch.Size([2, 10]))
+
+References:
+    Qiao, Wang, Liu, Shen, Yuille: Micro-Batch Training with Batch-Channel Normalization and Weight Standardization
+    (2019), arXiv 1903.10520.
+    De, Berrada, Hayes, Smith, Balle: Unlocking High-Accuracy Differentially Private Image Classification through
+    Scale (2022), arXiv 2204.13650, section 3 and appendix C.
+    Zagoruyko, Komodakis: Wide Residual Networks (2016), arXiv 1605.07146, table 1 and figure 1.
 """
 
 import torch

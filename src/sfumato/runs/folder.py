@@ -4,11 +4,10 @@ plan.json, statement.json, ledger.jsonl and model.safetensors hold nothing priva
 metrics.jsonl and evaluation.json mark what was computed from private records as "not private"; they and checkpoint/
 are readable by their owner only.
 
-Numbers of a plan that a search found: a run that goes on keeps those it began with.
-
-Searches end where the last digits of their steps say, and these differ from one processor to another, and with the
-number of threads that share a product of matrices. A script that calibrates its noise again before it resumes would
-come with another plan in the twelfth digit. What is accounted is what the run's own plan.json says.
+**Numbers that a search found:** a run that goes on keeps those it began with. Searches end where the last digits of
+their steps say, and these differ from one processor to another, and with the number of threads that share a product of
+matrices. A script that calibrates its noise again before it resumes would come with another plan in the twelfth digit.
+What is accounted is what the run's own plan.json says.
 
 >>> from dataclasses import dataclass
 >>> @dataclass(frozen=True)

@@ -26,13 +26,12 @@ mistake in plan or data leaves no folder behind.
 
 Ctrl-C and SIGTERM ask the run to stop after the round in hand; a second one stops it at once.
 
-What a run has recorded so far, as one word: the same after the same releases in the same order, else another.
-
-A phase draws its randomness under this word. So two copies of a stopped run that go on in different ways, by another
-order, with something between, or at another point of a loop, draw different noise, and the difference of what they
-release reveals no sum; a run that goes on as it did before draws the same again. Another query under the same name,
-event and public fields is not distinguished from the first: do not go on twice from one folder. Budgets and statements
-are no part of it, nor is where the ledger lies: a run in memory has the same word.
+**History:** what a run has recorded so far, as one word; the same after the same releases in the same order, else
+another. A phase draws its randomness under this word. So two copies of a stopped run that go on in different ways, by
+another order, with something between, or at another point of a loop, draw different noise, and the difference of what
+they release reveals no sum; a run that goes on as it did before draws the same again. Another query under the same
+name, event and public fields is not distinguished from the first: do not go on twice from one folder. Budgets and
+statements are no part of it, nor is where the ledger lies: a run in memory has the same word.
 
 >>> from sfumato.accounting import Gaussian
 >>> one, other = HistoryDigest(), HistoryDigest()

@@ -1,10 +1,8 @@
 """Noise that rounds share: who may take part when, and how far one unit then moves everything.
 
-Participation patterns: in which rounds one unit may take part, when noise is shared between rounds.
-
-What correlated noise costs depends on how often one unit comes back and how soon. Both numbers must be enforced by the
-sampler; here they are only written down. Every bound that is made from them holds for one unit that takes part in *any*
-set of rounds that they allow, fewer rounds included.
+**Participation:** in which rounds one unit may take part. What correlated noise costs depends on how often one unit
+comes back and how soon. Both numbers must be enforced by the sampler; here they are only written down. Every bound that
+is made from them holds for one unit that takes part in *any* set of rounds that they allow, fewer rounds included.
 
 Two conventions are in use for two consecutive participations in rounds x < y. Trees count the rounds between them,
 xi = y - x - 1 (Kairouz et al. 2021, Appendix D.2); matrices count the period, b = y - x (Choquette-Choo et al. 2023,
@@ -16,11 +14,10 @@ Section 2). `min_separation` is xi and `period` is b = xi + 1, here and in every
 >>> Participation(rounds=2000, max_participations=None, min_separation=999).most
 2
 
-Squared sensitivity of tree aggregation: the most that one unit can move all nodes of the binary trees together.
-
-A tree releases, with fresh noise, the sum of every complete block of 2^m consecutive rounds that starts at a multiple
-of 2^m. A unit that takes part c times in a block moves that node by at most c clip norms, all contributions aligned;
-so S^2 is the maximum of sum_nodes c^2 over the participation patterns (Kairouz et al. 2021, Appendix D).
+**Trees:** the most that one unit can move all nodes of the binary trees together, squared. A tree releases, with fresh
+noise, the sum of every complete block of 2^m consecutive rounds that starts at a multiple of 2^m. A unit that takes
+part c times in a block moves that node by at most c clip norms, all contributions aligned; so S^2 is the maximum of
+sum_nodes c^2 over the participation patterns (Kairouz et al. 2021, Appendix D).
 
 `squared_sensitivity` finds this maximum exactly, by joining neighbouring blocks (docs/explanation/trees-and-matrices.md
 derives the rule). Where that would take more than some seconds (hundreds of participations at varying distances), it
@@ -29,10 +26,9 @@ gives an upper bound and says so: the sum over levels of the most that each leve
 >>> squared_sensitivity(Forest(Participation(rounds=2000, max_participations=6, min_separation=313)))
 Squared(value=79, exact=True)
 
-Squared sensitivity of matrix mechanisms: the most that one unit can move C x, for the noise C^-1 z.
-
-Row t of C x + z is released in round t; C is lower triangular and column j is what a contribution in round j does to
-this and later rows. A unit with contributions of norm at most 1 in the rounds of a pattern moves C x by at most
+**Matrices:** the most that one unit can move C x, for the noise C^-1 z, squared. Row t of C x + z is released in round
+t; C is lower triangular and column j is what a contribution in round j does to this and later rows. A unit with
+contributions of norm at most 1 in the rounds of a pattern moves C x by at most
 
     S^2 = max over patterns of sum_{i,j in the pattern} |<C_i, C_j>|,
 

@@ -21,11 +21,10 @@ Votes for at most t attributes at once are longer by sqrt(t).
 >>> knn.rho("replace") * 8 == knn.printed_rho()          # the paper prints k where its sensitivity gives k^2
 True
 
-Releasing what noisy votes cost on the votes that were cast: a Gaussian whose noise follows its smooth sensitivity.
-
-The unit is that of the votes: an agent or one example (`level`), for neighbours of one kind (`adjacency`), since the
-sensitivity that scales the noise is theirs. Two numbers are released (see `voting.data_dependent`):
-f + S sigma N(0, 1) and log S + beta tau N(0, 1). f moves by at most S between neighbours, and log S by at most beta.
+**Cost of the votes** that were cast, released: a Gaussian whose noise follows its smooth sensitivity. The unit is that
+of the votes: an agent or one example (`level`), for neighbours of one kind (`adjacency`), since the sensitivity that
+scales the noise is theirs. Two numbers are released (see `voting.data_dependent`): f + S sigma N(0, 1) and log S + beta
+tau N(0, 1). f moves by at most S between neighbours, and log S by at most beta.
 
 >>> release = VoteCostRelease(beta=0.02, cost_noise=20.0, sensitivity_noise=50.0)
 >>> release.renyi(np.array([10.0, 1000.0]), "add_remove").round(6).tolist()

@@ -14,7 +14,7 @@ Traceback (most recent call last):
 sfumato._check.InputError: 'sex' at table.csv line 1 is 'x', which is none of its 2 categories f, m; correct it, or add
 it to the schema
 
-Whether numbers can be times since a patient's origin, or are dates that were written as numbers.
+**Times:** whether numbers can be times since a patient's origin, or are dates that were written as numbers.
 
 >>> refuse_dates_in_numbers(np.array([20240131.0]), "days", "the time 'day'", "line {}".format)
 Traceback (most recent call last):
@@ -27,10 +27,9 @@ Traceback (most recent call last):
 sfumato._check.InputError: the time 'day' at line 0 is 45322 days, which is longer than a life: 2024-01-31, as Excel
 counts days? Write dates as 2024-01-31, or count times from each patient's origin
 
-What a column holds, found from its cells where no schema says it.
-
-Numbers are numeric, unless there are only one or two different ones, which are a flag and thus categories. Texts are
-categories. Some texts among numbers are a mistake more often than not, and are refused with the first such row.
+**Profile:** what a column holds, found from its cells where no schema says it. Numbers are numeric, unless there are
+only one or two different ones, which are a flag and thus categories. Texts are categories. Some texts among numbers are
+a mistake more often than not, and are refused with the first such row.
 
 >>> seen = Profile("stage")
 >>> seen.add(pa.array(["1", "2", "", "1"]), str)

@@ -13,18 +13,18 @@ More is refused than by `tarfile`, for which a tar that was cut short, that goes
 header just ends early: samples would be missing without a word. A link is refused, too: what it points at is never
 opened.
 
-References:
-    WebDataset, module `webdataset.tariterators`: `base_plus_ext`, `group_by_keys`.
-
 >>> key_and_extension("al/0001.left.JPG"), key_and_extension("a.b/README"), key_and_extension("._0001.jpg")
 (('al/0001', 'left.jpg'), None, None)
 
-Which tar files are meant: a file, a folder of them, or a pattern with `*`, `?`, `[…]` and `{…}`.
+**Patterns:** a file, a folder of them, or a pattern with `*`, `?`, `[…]` and `{…}`.
 
 >>> braces("faces-{000..002}.tar")
 ['faces-000.tar', 'faces-001.tar', 'faces-002.tar']
 >>> braces("{train,test}.tar")
 ['train.tar', 'test.tar']
+
+References:
+    WebDataset, module `webdataset.tariterators`: `base_plus_ext`, `group_by_keys`.
 """
 
 import glob
