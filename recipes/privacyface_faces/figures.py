@@ -123,17 +123,17 @@ def identification(seed: int, runs: int, quick: bool, folder: Path | None) -> di
         }
         for epsilon in ATTACKED:
             plan = replace(PLAN, epsilon=epsilon)
-            noisy, exact = [], []
+            found_noisy, found_exact = [], []
             for run in range(runs):
                 released = release(client, _smaller(plan) if quick else plan, seed * runs + run, folder, quick)
                 members = [np.intersect1d(each, known) for each in released.members]
                 if not any(map(len, members)):
                     continue
                 directions = np.stack([cluster.direction for cluster in released.result.clusters])
-                noisy.append(identification_rate(directions, members, gallery, owners))
-                exact.append(identification_rate(released.exact, members, gallery, owners))
-            rates[noisy(epsilon)] = float(np.mean(noisy))
-            rates["p"] = float(np.mean(exact))
+                found_noisy.append(identification_rate(directions, members, gallery, owners))
+                found_exact.append(identification_rate(released.exact, members, gallery, owners))
+            rates[noisy(epsilon)] = float(np.mean(found_noisy))
+            rates["p"] = float(np.mean(found_exact))
         found[name] = {"rates": rates, "chance": 3 / len(known), "known": len(known), "delta": _delta(client)}
     return found
 
