@@ -3,14 +3,15 @@
 import json
 import re
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from safetensors.torch import save_file
 
-from sfumato import models
-from sfumato.cli.models import ClassifierOptions, ModelOptions, reads
+from sfumato import data, models
+from sfumato.cli.models import ClassifierOptions, ModelOptions, _usual_model, reads, with_usual_model
 from sfumato.models import BACKBONES, CLASSIFIERS, LANGUAGE_MODELS, RECOMMENDERS
 
 # The help of --model lists the networks of the catalogue.
@@ -427,3 +428,57 @@ def test_a_budget_below_one_example_is_said(sfumato):
 )
 def test_a_mistake_is_one_line(sfumato, my_module: str, words: tuple[object, ...], named: str):
     assert named in sfumato("check-model", *words).line
+
+
+def a_data_set(kind: str):
+    """Four records of two people."""
+    users = ["a", "a", "b", "b"]
+    if kind.startswith("people"):
+        size, channels = {"people": (28, 1), "people in colour": (32, 3), "people, large": (112, 3)}[kind]
+        return data.from_arrays(np.zeros((4, size, size, channels), np.uint8), [0, 1, 0, 1], users)
+    if kind == "texts by user":
+        ids = np.ones((4, 5), np.int64)
+        return data.from_arrays(ids, ids, users, label_names=["padding", "word"])
+    inputs = {
+        "pictures": np.zeros((4, 28, 28, 1), np.uint8),
+        "pictures in colour": np.zeros((4, 32, 32, 3), np.uint8),
+        "numbers": np.zeros((4, 7), np.float32),
+        "texts": np.ones((4, 5), np.int64),
+        "table": (np.zeros((4, 3), np.float32), np.ones((4, 2), np.int64)),
+    }[kind]
+    sizes = {"texts": (9,), "table": (4, 6)}.get(kind, ())
+    return data.examples_from_arrays(inputs, np.array([0, 1, 0, 1]), num_classes=2, vocabulary_sizes=sizes)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    {
+        "people": "lenet",
+        "people in colour": "resnet20",
+        "people, large": "mobilenet_v2",
+        "texts by user": "lstm",
+        "pictures": "lenet5",
+        "pictures in colour": "resnet20",
+        "numbers": "lenet300_100",
+        "texts": "bilstm",
+        "table": "ctr",
+    }.items(),
+)
+def test_the_kind_of_data_chooses_the_model(kind: str, name: str) -> None:
+    assert _usual_model(a_data_set(kind)) == name
+
+
+def test_a_model_that_was_chosen_or_has_weights_stays() -> None:
+    weights = ClassifierOptions(pretrained=Path("model.safetensors"))
+    for chosen, model in ((frozenset({"model"}), ClassifierOptions()), (frozenset(), weights)):
+        options = SimpleNamespace(model=model, run=SimpleNamespace(chosen=chosen, json=True))
+        assert with_usual_model(options, a_data_set("table")) is options
+
+
+def test_a_table_is_trained_without_a_word_on_the_model(sfumato, tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    np.savez(tmp_path / "bank.npz", x_train=rng.normal(size=(60, 5)).astype(np.float32), y_train=rng.integers(0, 2, 60))
+    more = ("--num-classes", 2, "--dry-run")
+    shown = sfumato("dpsgd", "--data", tmp_path / "bank.npz", "--noise", 1, "--steps", 2, "--cohort", 8, *more)
+    assert shown.code == 0, shown.err
+    assert "model: lenet300_100, as is usual for such data; --model chooses another" in shown.out

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -268,7 +268,7 @@ class ModelOptions(AdapterOptions):
         model: lenet, mobilenet_v2, resnet18, resnet20, resnet50, squeezenet or mobilefacenet for pictures, lstm or
             transformer for texts, matrix_factorization or neural for ratings, linear_head for features (fedrecon). Or
             package.module:factory, an importable class or function without arguments that gives a torch module. The
-            current folder is searched, too.
+            current folder is searched, too. Without it, a training takes one that fits the data.
         embedding_dim: dimensions of the embedding: 128 unless given, lstm has its own for each token; a model of your
             own decides them itself.
         model_options: for lstm, transformer and models of ratings: their own settings as name=value, for example
@@ -575,6 +575,7 @@ class ClassifierOptions:
             for texts, ctr for tables, lenet300_100 for numbers alone, matrix_factorization or neural for ratings. It
             gets an output for each class, or for each number of a target. Or package.module:factory, an importable
             class or function without arguments that gives a torch module; the folder that you are in is searched too.
+            Without it, a training takes one that fits the data.
         normalisation: none, layer, group or public_batch, where the model has the choice; None for its own.
         model_options: more of the model's own settings as name=value, for example hidden=64.
         public_inputs: for public_batch: data whose first 128 examples are public; they are never private records.
@@ -717,6 +718,49 @@ def _refuse_ids(name: str, data: ExampleDataset) -> None:
             f"lenet300_100 reads pictures or floats, got {data.dtypes[0]} {data.input_shapes[0]}, which stand for ids; "
             "store numbers as float32, or declare the column as numeric in a --schema"
         )
+
+
+def with_usual_model(options: Any, data: Any) -> Any:
+    """All options of a training command, with the model that such data have where none was chosen.
+
+    A model that is to start from weights has to be named; without a name it stays the command's default.
+    """
+    chosen = options.model
+    weights = getattr(chosen, "weights", None) or getattr(chosen, "pretrained", None)
+    if "model" in options.run.chosen or weights is not None:
+        return options
+    name = _usual_model(data)
+    if name is None or name == chosen.model:
+        return options
+    if not options.run.json:
+        print_line(f"model: {name}, as is usual for such data; --model chooses another")
+    return replace(options, model=replace(chosen, model=name))
+
+
+def _usual_model(data: Any) -> str | None:
+    """By what the records are; None for what has no usual one."""
+    if hasattr(data, "of_sequences"):  # of users
+        if data.of_sequences:
+            return models.usual_network("tokens", "tokens")
+        if data.of_values:
+            return models.usual_network("values", "items") if data.item_names is not None else None
+        return _for_pictures("embedding", data.input_shape, data.dtype)
+    if data.columns == (("item", "user"),):
+        return models.usual_network("classes", "items")
+    if len(data.input_shapes) == 2 and data.dtypes[1].kind == "i":
+        return models.usual_network("classes", "table")
+    if len(data.input_shapes) != 1:
+        return None
+    shape, kind = data.input_shapes[0], data.dtypes[0].kind
+    if kind == "i":
+        return models.usual_network("classes", "tokens") if len(data.vocabulary_sizes) == 1 else None
+    return _for_pictures("classes", shape, data.dtypes[0]) or models.usual_network("classes", "numbers")
+
+
+def _for_pictures(gives: Literal["classes", "embedding"], shape: Sequence[int], kind: np.dtype) -> str | None:
+    if len(shape) not in (2, 3) or kind != np.uint8:
+        return None
+    return models.usual_network(gives, "pictures", shape)
 
 
 def about_classifier(data: ExampleDataset) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from sfumato.cli.models import (
     embedding_dim_of,
     public_sizes,
     refuse_idle_adapters,
+    with_usual_model,
 )
 from sfumato.cli.results import dry_run, measured
 from sfumato.cli.run_options import (
@@ -353,6 +354,7 @@ def train(options: Any) -> Answer:
         parts = kind.read(options, quiet=run.json)
     except InputError as error:
         raise _missing_records(options, error) from None
+    options = with_usual_model(options, parts.train)
     population = options.plan.public_population(parts.train)
     chosen = planned or resolved_plan(options, population)
     chosen = dataclasses.replace(chosen, plan=kind.fit(chosen.plan, parts.train, run.chosen))

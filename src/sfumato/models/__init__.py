@@ -16,6 +16,7 @@ if TYPE_CHECKING:
         is_custom_model,
         language_model,
         recommender,
+        usual_network,
     )
     from sfumato.models.check import Change, coupled_layers, fix_model, refuse_batch_norm, refuse_no_values
     from sfumato.models.custom import custom_model
@@ -165,6 +166,7 @@ __all__ = [
     "transformer",
     "transformer_classifier",
     "use_public_batch",
+    "usual_network",
     "wrn16_4",
 ]
 __getattr__, __dir__ = lazily(__name__)

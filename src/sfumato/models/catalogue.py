@@ -116,6 +116,32 @@ NETWORKS: dict[Gives, dict[str, Network]] = {
 }
 """By what they give and by name; resnet18, resnet20 and transformer give either of two."""
 
+_SMALL, _MEDIUM = 32, 64  # pixels of a side
+
+
+def usual_network(gives: Gives, reads: Reads, shape: Sequence[int] = ()) -> str:
+    """The network that is taken where none is chosen: a small one that trains in minutes on a processor.
+
+    Args:
+        gives: what it has to give.
+        reads: what it is to read.
+        shape: of a picture, (H, W, C): small ones in grey, larger or coloured ones, large ones.
+
+    >>> usual_network("classes", "table"), usual_network("classes", "pictures", (28, 28, 1))
+    ('ctr', 'lenet5')
+    >>> usual_network("classes", "pictures", (32, 32, 3)), usual_network("embedding", "pictures", (112, 112, 3))
+    ('resnet20', 'mobilenet_v2')
+    """
+    if gives in ("values", "tokens") or reads == "items":
+        return "lstm" if gives == "tokens" else "matrix_factorization"
+    if reads in ("table", "tokens", "numbers"):
+        return {"table": "ctr", "tokens": "bilstm", "numbers": "lenet300_100"}[reads]
+    side = max(shape[:2], default=0)
+    if side <= _SMALL and (len(shape) < 3 or shape[2] == 1):
+        return "lenet5" if gives == "classes" else "lenet"
+    return "mobilenet_v2" if side > _MEDIUM and gives == "embedding" else "resnet20"
+
+
 BACKBONES = tuple(NETWORKS["embedding"])
 """The names that `backbone` knows."""
 
