@@ -754,7 +754,9 @@ def _usual_model(data: Any) -> str | None:
     shape, kind = data.input_shapes[0], data.dtypes[0].kind
     if kind == "i":
         return models.usual_network("classes", "tokens") if len(data.vocabulary_sizes) == 1 else None
-    return _for_pictures("classes", shape, data.dtypes[0]) or models.usual_network("classes", "numbers")
+    if len(shape) == 1:
+        return models.usual_network("classes", "numbers")
+    return _for_pictures("classes", shape, data.dtypes[0])
 
 
 def _for_pictures(gives: Literal["classes", "embedding"], shape: Sequence[int], kind: np.dtype) -> str | None:
