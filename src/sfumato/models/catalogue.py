@@ -116,7 +116,7 @@ NETWORKS: dict[Gives, dict[str, Network]] = {
 }
 """By what they give and by name; resnet18, resnet20 and transformer give either of two."""
 
-_SMALL, _MEDIUM = 32, 64  # pixels of a side
+_LENET_SIDE, _RESNET_SIDE = 32, 64  # pixels: the longest side of pictures that these networks are usual for
 
 
 def usual_network(gives: Gives, reads: Reads, shape: Sequence[int] = ()) -> str:
@@ -137,9 +137,9 @@ def usual_network(gives: Gives, reads: Reads, shape: Sequence[int] = ()) -> str:
     if reads in ("table", "tokens", "numbers"):
         return {"table": "ctr", "tokens": "bilstm", "numbers": "lenet300_100"}[reads]
     side = max(shape[:2], default=0)
-    if side <= _SMALL and (len(shape) < 3 or shape[2] == 1):
+    if side <= _LENET_SIDE and (len(shape) < 3 or shape[2] == 1):
         return "lenet5" if gives == "classes" else "lenet"
-    return "mobilenet_v2" if side > _MEDIUM and gives == "embedding" else "resnet20"
+    return "mobilenet_v2" if side > _RESNET_SIDE and gives == "embedding" else "resnet20"
 
 
 BACKBONES = tuple(NETWORKS["embedding"])
@@ -228,8 +228,8 @@ def classifier(
     network = _network(name, "classes")
     shapes = [tuple(shape) for shape in input_shapes]
     for shape in shapes:
-        for side in shape:
-            whole(input_shapes=side)
+        for side in shape:  # a table may have categories alone
+            whole(at_least=0 if network.reads == "table" else 1, input_shapes=side)
     network.refuse_unknown(name, options)
     sizes, derived = _from_shapes(name, network, shapes)
     missing = [option for option, needed in network.options.items() if needed and option not in options]
