@@ -132,24 +132,23 @@ _LEAST, _MOST = 1e-12, 1e15  # norms whose squares are far from the ends of sing
 
 
 class RowSum:
-    """The sum of some rows of a table, as large as the rows that were added.
+    """The sum of some rows of a table, as large as the rows that were added; held by the processor, as the table is.
 
     Args:
         width: numbers in a row.
-        device: where it is held.
     """
 
     dtype = torch.float64
 
-    def __init__(self, width: int, device: torch.device | str = "cpu") -> None:
-        self._rows = [torch.zeros(0, dtype=torch.int64, device=device)]
-        self._values = [torch.zeros(0, width, dtype=torch.float64, device=device)]
+    def __init__(self, width: int) -> None:
+        self._rows = [torch.zeros(0, dtype=torch.int64)]
+        self._values = [torch.zeros(0, width, dtype=torch.float64)]
 
     def index_add_(self, dim: int, rows: Tensor, values: Tensor) -> None:
         """Add float64 [n, width] to the rows int64 [n], of which some may be the same; `dim` is 0."""
         found, which = torch.unique(rows, return_inverse=True)
-        self._rows.append(found)
-        self._values.append(values.new_zeros(len(found), values.shape[1]).index_add_(0, which, values))
+        self._rows.append(found.cpu())
+        self._values.append(values.new_zeros(len(found), values.shape[1]).index_add_(0, which, values).cpu())
 
     def gathered(self) -> tuple[Tensor, Tensor]:
         """The rows, in rising order, and their sums: int64 [n] and float64 [n, width]."""

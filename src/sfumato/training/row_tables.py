@@ -257,7 +257,7 @@ class OwedTables(Tables):
         finite = True
         for state, total in zip(self._rows.values(), share.tables.values(), strict=True):
             rows, values = total.gathered()
-            finite &= state.step(rows.cpu().numpy(), values.cpu().numpy() / denominator, round)
+            finite &= state.step(rows.numpy(), values.numpy() / denominator, round)
         return finite
 
     @contextmanager
@@ -337,7 +337,7 @@ class CountedTables(Tables):
             self._weights.items(), share.tables.values(), share.counts.sums.values(), strict=True
         ):
             survivors = self._survivors(name, len(weight), counted, round, selection * self._how.count_norm, threshold)
-            rows, values = (each.cpu().numpy() for each in total.gathered())
+            rows, values = (each.numpy() for each in total.gathered())
             gradient = np.zeros((len(survivors), weight.shape[1]))
             found = np.isin(survivors, rows, assume_unique=True)
             gradient[found] = values[np.searchsorted(rows, survivors[found])]
@@ -355,7 +355,7 @@ class CountedTables(Tables):
         Each row that was not read is above it independently with one probability. So the distance from one such row to
         the next is geometric, and no other row is looked at.
         """
-        rows, values = (each.cpu().numpy() for each in counted.gathered())
+        rows, values = (each.numpy() for each in counted.gathered())
         counts = values[:, 0]
         if not std:
             return rows[counts > threshold]
