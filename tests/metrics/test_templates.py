@@ -154,7 +154,7 @@ def test_groups_have_their_own_accuracy_and_a_common_threshold() -> None:
     assert found.groups["b"].recall[0] == (similarity[rows & same] > found.threshold).mean()
     assert found.groups["b"].far[0] == (similarity[rows & ~same] > found.threshold).mean()
     (difference,) = found.differences
-    assert difference.first, difference.second == ("a", "b")
+    assert (difference.first, difference.second) == ("a", "b")
     assert difference.accuracy[1] > 0
     assert difference.recall[1] > 0
     assert difference.far[1] < 0 < difference.far[2]

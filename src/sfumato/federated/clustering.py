@@ -311,6 +311,8 @@ class DPLC:
         Raises:
             InputError: as for `release`.
         """
+        if releases > self.releases:
+            raise InputError(f"the plan has noise for {self.releases} releases, got {releases}; raise its releases")
         prepared = [_prepared(centres, candidates, projection) for centres in silos]
         for rows, _, _ in prepared:
             self._refuse_few(len(rows))
