@@ -260,8 +260,8 @@ class ExampleContribution(GradientSum):
         device: str = "cpu",
     ) -> None:
         refuse_no_values(model)
-        held = None if isinstance(tables, DenseTables) else tables_of(model, trainable, tables)
-        super().__init__(Trainable(model, trainable, device=device, tables=held), len(data), torch.device(device))
+        row_tables = tables_of(model, trainable, tables)
+        super().__init__(Trainable(model, trainable, device=device, tables=row_tables), len(data), torch.device(device))
         self.data = data
         self.copies = examples.copies
         self._loss = loss

@@ -66,6 +66,7 @@ class History:
     Attributes:
         steps: how many there are.
         size: numbers of the state: the weight, then its momentum and its average where they are kept.
+        averaged: whether a moving average is kept.
         plain: whether a step adds to the weight alone, and changes it by nothing else.
     """
 
@@ -74,7 +75,7 @@ class History:
     ) -> None:
         _check.between(0.0, 1.0, ends="[)", momentum=momentum)
         _check.non_negative(weight_decay=weight_decay)
-        self._momentum, self._nesterov, self._decay, self._averaged = momentum, nesterov, weight_decay, averaged
+        self._momentum, self._nesterov, self._decay, self.averaged = momentum, nesterov, weight_decay, averaged
         self.size = 1 + (momentum > 0) + averaged
         self.plain = self.size == 1 and not weight_decay
         self.steps = 0
@@ -183,7 +184,7 @@ class History:
         through[1] = moved
         if not momentum:
             through, inwards = through[:1, :1], inwards[:1]
-        if self._averaged:
+        if self.averaged:
             size = len(inwards)
             wider = np.zeros((size + 1, size + 1))
             wider[:size, :size] = through
@@ -209,7 +210,7 @@ class RowState:
         self.name, self.weight, self._history = name, weight, history
         # what the optimiser keeps begins with zeros, of which no memory is taken before they are written to
         self._others = [np.zeros_like(weight) for _ in range(history.size - 1)]
-        if history.size > 1 and history._averaged:
+        if history.size > 1 and history.averaged:
             self._others[-1] = weight.copy()
         # 2 p + (whether the noise of step p - 1 is owed): the row is known at step p
         self._known = np.zeros(len(weight), np.int32)

@@ -215,12 +215,9 @@ class RowEmbeddingRule(EmbeddingRule):
 
     def factors(self, layer: Layer[RowEmbedding], saved: Tensor, gradient: Tensor) -> Factors:  # type: ignore[override]
         module = layer.module
-        places = module.places(saved)
-        ids = places.reshape(len(saved), -1)
-        rows = gradient.reshape(len(saved), -1, gradient.shape[-1])
-        if module.padding_idx is not None:
-            rows = rows.masked_fill((ids == module.padding_idx)[:, :, None], 0.0)
-        return {"weight": Rows(ids, rows, module.num_embeddings if module.live else len(module.weight))}
+        found = super().factors(layer, module.places(saved), gradient)["weight"]  # pyright: ignore[reportArgumentType]
+        assert isinstance(found, Rows)
+        return {"weight": found if module.live else Rows(found.ids, found.rows, len(module.weight))}
 
 
 class EmbeddingBagRule(OutputRule):

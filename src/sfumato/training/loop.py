@@ -329,19 +329,17 @@ class Loop:
         scale = self._sum.scale(clip_norm)
         if self._sum.mechanism.restarts(index):
             self._server.restart()
-        finite = True
         noisy = self._sum.sum_mechanism(index).release(total, scale=scale, round=index, source=source)
         mean = noisy.div_(self._sum.grouping.clients)
         self._contribution.after_noise(mean, index, source)
         self._server.step(trained.views(mean), index)
-        if trained.tables:
-            finite = trained.tables.step(
-                share,
-                round=index,
-                denominator=self._sum.grouping.clients,
-                noise_std=self._sum.sum_mechanism(index).noise_std(scale),
-                selection=0.0 if self._sum.selection is None else self._sum.selection_multiplier,
-            )
+        finite = trained.tables.step(
+            share,
+            round=index,
+            denominator=self._sum.grouping.clients,
+            noise_std=self._sum.sum_mechanism(index).noise_std(scale),
+            selection=0.0 if self._sum.selection is None else self._sum.selection_multiplier,
+        )
         self._memory = total  # fresh memory of a large model's size costs more than the step
         # Least and largest in one pass; NaN passes through both.
         if not finite or not all(torch.isfinite(end) for end in torch.aminmax(self._theta)):

@@ -165,14 +165,12 @@ class Trainable:
                             target.copy_(values[id(tensor)])
         for part in _with_public_inputs(model):
             refresh_statistics(part, *(public_inputs_of(part) or ()))
-        if final and self.tables:
+        if final:
             self.tables.put_into(model, final=True)
         return model
 
     def _copy(self) -> nn.Module:
         """A copy of the user's module, with tables that are read row by row."""
-        if not self.tables:
-            return copied(self._source)
         model = copied(self._source, sharing=[self._source.get_parameter(name) for name in self.tables.names])
         self.tables.put_into(model)
         return model
