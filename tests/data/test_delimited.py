@@ -349,6 +349,7 @@ def test_table_and_schema_must_have_the_same_columns(tmp_path: Path) -> None:
         ({"kind": "category"}, "needs either buckets or values"),
         ({"kind": "category", "buckets": 3, "values": ["a"]}, "needs either buckets or values"),
         ({"kind": "category", "buckets": 0}, "buckets to be a whole number >= 1, got 0"),
+        ({"kind": "category", "values": ["a"], "hex": True}, "hex to be true or false, with buckets"),
         ({"kind": "category", "values": "ab"}, "needs a list of values"),
         ({"kind": "category", "values": ["a", "a"]}, "declares the value 'a' twice"),
         ({"kind": "category", "values": [True]}, "write it in quotes"),

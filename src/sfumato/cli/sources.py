@@ -537,7 +537,8 @@ class LabelledDataOptions(ClassOptions):
             field, as cls or json.age.
         folder: for such a table of paths: the folder that they start at. Without it, that of the table.
         schema: for tables: a YAML or JSON file with what is public about each column. It also names the label, the
-            target or the count to predict.
+            target or the count to predict. Or criteo or criteo-attribution for these logs, with criteo:BUCKETS for
+            another number of hash buckets a column than 10,000.
         store: for texts and tables: a new folder that keeps the numbers of --data, so that memory does not grow with
             them.
         test: test data from a place of their own.

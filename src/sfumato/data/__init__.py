@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         open_examples,
         open_users,
     )
+    from sfumato.data.readers.criteo import criteo_schema
     from sfumato.data.readers.ratings import examples_from_ratings, with_user_column
     from sfumato.data.records import Reader, Records
     from sfumato.data.schema import Schema, read_schema
@@ -59,6 +60,7 @@ __all__ = [
     "UncountedTexts",
     "UserDataset",
     "UserOptions",
+    "criteo_schema",
     "ehr_from_events",
     "ehr_from_tables",
     "examples_from_arrays",

@@ -162,7 +162,8 @@ class ExampleOptions(TableOptions, RatingOptions, total=False):
         num_classes: number of classes, declared.
         vocabulary_sizes: how many ids there are, for ids; with a tokenizer it is known.
         named: whether the model gets each input by the name of its column, input_ids=… for example.
-        schema: what is public about each column of a table (`read_schema`); instead of input and label.
+        schema: what is public about each column of a table (`read_schema`, `criteo_schema`); instead of input and
+            label.
         rating_classes: for ratings: public numbers that they are brought to, each of which is a class.
         text: for a file of texts with a class: names or positions of the columns of text; None takes all others.
         header: for such a file: whether the first row names the columns; None looks for names such as label in it.
@@ -200,7 +201,7 @@ _FOR = {
     "folder": "paths of pictures in a table",
     **dict.fromkeys(["item", "value", "time", "items", "value_range", "duplicates", "on_unknown"], "ratings"),
     **dict.fromkeys(["vocabulary", "length", "oov_buckets", "tokenize"], "texts"),
-    "schema": "tables (.csv, .tsv, .parquet)",
+    "schema": "tables (.csv, .tsv, .txt, .parquet)",
 }
 
 

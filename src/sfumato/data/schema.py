@@ -5,6 +5,7 @@ Each column is one of
     {"kind": "numeric", "low": 17, "high": 90}             clipped to public bounds and scaled to [−1, 1]
     {"kind": "numeric", "low": 0, "high": 1e5, "log": True, "fill": 0}
     {"kind": "category", "buckets": 100}                   hashed; id 0 is a missing value
+    {"kind": "category", "buckets": 100, "hex": True}      the same, of at most 8 hexadecimal digits
     {"kind": "category", "values": ["Male", "Female"]}     ids 2, 3, …; 0 is a missing value and 1 every other one
     {"kind": "label", "values": ["<=50K", ">50K"]}         the class; without values they are taken from the records
     {"kind": "target"}                                     a number to predict, as it stands; any finite one
@@ -30,6 +31,7 @@ never from a look at the table: minima, maxima, means and frequencies of private
 
 import json
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,15 +43,17 @@ import yaml
 from sfumato._check import InputError
 from sfumato._types import Assumption
 from sfumato.data.labels import CLIPPED, FILLED, UNDECLARED, Repairs
+from sfumato.data.records import position
 from sfumato.data.safeguards import MISSING, Where
 from sfumato.data.text import hashed_id
 
-KINDS = "numeric (low, high, log, fill), category (buckets or values), label (values), target, count, drop"
+KINDS = "numeric (low, high, log, fill), category (buckets or values, hex), label (values), target, count, drop"
 _LARGEST_COUNT = 2.0**53  # beyond it doubles skip whole numbers
+_HEX = re.compile(r"[0-9a-fA-F]{1,8}")
 _REMEMBERED = 1 << 15  # values of a column whose ids are kept while a table is read
 _FIELDS = {
     "numeric": {"low", "high", "log", "fill"},
-    "category": {"buckets", "values"},
+    "category": {"buckets", "values", "hex"},
     "label": {"values"},
     "target": set(),
     "count": set(),
@@ -126,11 +130,13 @@ class CategoryColumn:
         name: the column.
         values: the declared values; () hashes.
         buckets: number of hash buckets, ≥ 1; 0 with values.
+        hex: whether every value that is not missing must be a number of 32 bits in hexadecimal digits.
     """
 
     name: str
     values: tuple[str, ...] = ()
     buckets: int = 0
+    hex: bool = False
 
     @property
     def size(self) -> int:
@@ -138,7 +144,11 @@ class CategoryColumn:
         return len(self.values) + 2 if self.values else self.buckets + 1
 
     def ids(
-        self, values: Sequence[str], known_ids: dict[str, int] | None = None, repairs: Repairs | None = None
+        self,
+        values: Sequence[str],
+        known_ids: dict[str, int] | None = None,
+        repairs: Repairs | None = None,
+        where: Where = position,
     ) -> np.ndarray:
         """The ids of some values, int64 [n].
 
@@ -146,6 +156,10 @@ class CategoryColumn:
             values: as text.
             known_ids: ids of earlier values, kept between calls for speed; bounded, and never a part of the result.
             repairs: counts what is none of the declared values.
+            where: describes a row, for a message.
+
+        Raises:
+            InputError: a value has other than hexadecimal digits, or too many, where it must not.
         """
         known_ids = {} if known_ids is None else known_ids
         known = {value: 2 + i for i, value in enumerate(self.values)}
@@ -158,6 +172,11 @@ class CategoryColumn:
                     number = known[value]
                 elif value in MISSING:
                     number = 0
+                elif self.hex and not _HEX.fullmatch(value):
+                    raise InputError(
+                        f"{where(i)}: {self.name!r} must be at most 8 hexadecimal digits, got {value[:40]!r}; correct "
+                        "it or remove the row"
+                    )
                 else:
                     number = 1 if known else hashed_id(value, size)
                 if len(known_ids) >= _REMEMBERED:
@@ -233,6 +252,7 @@ class Schema:
         label: the class, or None.
         targets: the numbers to predict; () where there is a class.
         dropped: columns that are not read.
+        order: all columns in the order of a table without a header; () where its first row names them.
     """
 
     numeric: tuple[NumericColumn, ...]
@@ -240,6 +260,7 @@ class Schema:
     label: LabelColumn | None = None
     targets: tuple[TargetColumn, ...] = ()
     dropped: tuple[str, ...] = ()
+    order: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -335,11 +356,14 @@ def _category(name: str, facts: Mapping[str, Any]) -> CategoryColumn:
     values, buckets = _values(name, facts), facts.get("buckets")
     if (values is None) == (buckets is None):
         raise InputError(f"column {name!r} is a category and needs either buckets or values; buckets hash any value")
+    hexadecimal = facts.get("hex", False)
+    if not isinstance(hexadecimal, bool) or (hexadecimal and values is not None):
+        raise InputError(f"column {name!r} needs hex to be true or false, with buckets, got {hexadecimal!r}")
     if values is not None:
         return CategoryColumn(name=name, values=values)
     if isinstance(buckets, bool) or not isinstance(buckets, int) or buckets < 1:
         raise InputError(f"column {name!r} needs buckets to be a whole number >= 1, got {buckets!r}")
-    return CategoryColumn(name=name, buckets=buckets)
+    return CategoryColumn(name=name, buckets=buckets, hex=hexadecimal)
 
 
 def _values(name: str, facts: Mapping[str, Any]) -> tuple[str, ...] | None:

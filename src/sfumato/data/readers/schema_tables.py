@@ -15,6 +15,7 @@ import numpy as np
 from sfumato._check import InputError
 from sfumato.data.examples import ExampleDataset
 from sfumato.data.labels import LabelCodes, Repairs, repair_notes
+from sfumato.data.readers.criteo import named_schema
 from sfumato.data.readers.delimited import Delimited, is_delimited
 from sfumato.data.readers.tables import PARQUET, is_parquet_folder, open_source
 from sfumato.data.records import Reader, Records, is_nested, remedy_of, some
@@ -39,10 +40,11 @@ def table(
     """Read a table.
 
     Args:
-        path: .csv or .tsv with a header, also .gz; or .parquet, or a folder of them.
-        schema: what is public about each column, see `sfumato.data.schema`: a dictionary, or a YAML or JSON
-            file. Every column of the table must be declared, be it as "drop".
-        delimiter: None takes the tab for .tsv, else the comma.
+        path: .csv, .tsv or .txt with a header, also .gz; or .parquet, or a folder of them.
+        schema: what is public about each column, see `sfumato.data.schema`: a dictionary, a YAML or JSON file, or the
+            name of a format (`sfumato.data.readers.criteo`), which may have no header. Every column of the table must
+            be declared, be it as "drop".
+        delimiter: None takes the tab for .tsv, the comma for .csv, and else the one that the first line has.
         store: a new folder to write the numbers to, so that memory does not grow with the data; None keeps them in
             memory.
         progress: called with (rows read, 0): how many there are is not known before the end.
@@ -56,7 +58,7 @@ def table(
             is missing without a fill or no number, a label is missing or not declared, or a target is no number.
     """
     path = Path(path)
-    schema = schema if isinstance(schema, Schema) else read_schema(schema)
+    schema = schema if isinstance(schema, Schema) else named_schema(schema) or read_schema(schema)
     label = schema.label
     codes = label and LabelCodes(label.values, f"add it to the values of {label.name!r}, or remove the row")
     sizes = tuple(one.size for one in schema.categories)
@@ -66,7 +68,7 @@ def table(
     if sizes:
         shapes.append((len(sizes),))
         dtypes.append(np.int64)
-    source = Delimited(path, delimiter=delimiter).records() if is_delimited(path) else open_source(path)
+    source = _text(path, schema, delimiter) if _is_text(path) else open_source(path)
     seen: dict[str, dict[str, int]] = {one.name: {} for one in schema.categories}
     repairs = Repairs()
     with ExampleWriter(shapes, dtypes, store) as writer:
@@ -75,7 +77,7 @@ def table(
             numbers = [one.numbers(columns[one.name], where, repairs) for one in schema.numeric]
             inputs = [np.concatenate(numbers, 1) if numbers else np.empty((rows, 0), np.float32)]
             if sizes:
-                ids = [one.ids(columns[one.name], seen[one.name], repairs) for one in schema.categories]
+                ids = [one.ids(columns[one.name], seen[one.name], repairs, where) for one in schema.categories]
                 inputs.append(np.stack(ids, 1))
             if label and codes:
                 writer.add(inputs, codes.codes(columns[label.name], where))
@@ -105,7 +107,27 @@ def _targets(targets: Sequence[TargetColumn], columns: Columns, where: Where) ->
 
 def is_table(path: Path) -> bool:
     """Whether a file's name is that of a table, or a folder holds one in files of Parquet."""
-    return is_delimited(path) or path.suffix.lower() in PARQUET or is_parquet_folder(path)
+    return _is_text(path) or path.suffix.lower() in PARQUET or is_parquet_folder(path)
+
+
+def _is_text(path: Path) -> bool:
+    """Whether a file's name is that of delimited text; with a schema, .txt and .gz are, too."""
+    return is_delimited(path) or path.suffix.lower() in (".txt", ".gz")
+
+
+def _text(path: Path, schema: Schema, delimiter: str | None) -> Records:
+    """The rows of a file of text; where it has no header, in the schema's order of columns."""
+    if not schema.order:
+        return Delimited(path, delimiter=delimiter).records()
+    file = Delimited(path, delimiter=delimiter, quoted=False)
+    if not file.first:
+        raise InputError(f"{path} is empty; needed is a row an example")
+    if len(file.first) != len(schema.order):
+        raise InputError(
+            f"{path} must have {len(schema.order)} columns divided by {file.delimiter!r}, and no header, got "
+            f"{len(file.first)} in its first row; correct the file, or give another schema"
+        )
+    return file.records(schema.order)
 
 
 def _blocks(path: Path, source: Records, schema: Schema) -> Iterator[tuple[Columns, Where]]:
