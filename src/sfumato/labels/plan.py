@@ -1,7 +1,7 @@
 """Plans of private labels: a run that randomises all labels once, and a model that trains on them.
 
-All is checked before a label is drawn, and a budget refuses the whole cost before the run begins. A plan says by its
-`Learning` what labels it takes, what their reports cost, and how a model learns from them.
+All is checked before a label is drawn, and a budget refuses the whole cost before the run begins. A plan says what
+one label costs, and by its `Learning` which labels it takes and how a model learns from their reports.
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -22,11 +23,13 @@ from sfumato._check import InputError
 from sfumato._parts import to_json
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from sfumato._random import RandomSource
     from sfumato.accounting import Event
     from sfumato.data import ExampleDataset
+    from sfumato.labels.priors import NoisyHistogram
+    from sfumato.labels.response import Response
     from sfumato.ledger import Budget
     from sfumato.runs import Checkpoint, Facts, Run
     from sfumato.statement import Statement
@@ -83,28 +86,6 @@ def refuse_other_data(data: ExampleDataset) -> None:
             refuse_not_finite(rows, "inputs")
 
 
-def with_likely_cause(rows: dict[str, Any], kept: float, of: str) -> dict[str, Any]:
-    """The row of the trained model; where it is no better than a baseline, with the likeliest cause and what to change.
-
-    Args:
-        rows: of the models "untrained" and "trained".
-        kept: probability that a report is the label, without a prior.
-        of: what labels are reported among, as "10 classes".
-    """
-    from sfumato.training.monitoring import trouble
-
-    row = rows["trained"]
-    if not trouble(None, rows):
-        return row
-    cause = (
-        f"Likeliest cause: noise in the labels, of which {kept:.0%} are reported as they are among {of}. Raise ε, take "
-        "fewer of them, or give a prior."
-        if kept < _MOSTLY
-        else "Likeliest cause: the learning rate or too few epochs. Try others on public labels."
-    )
-    return {**row, "likely_cause": cause}
-
-
 def refuse_other_test(test: ExampleDataset, data: ExampleDataset) -> None:
     """Refuse a test that the model cannot be measured on: of other labels, inputs or classes, or empty."""
     if (
@@ -149,68 +130,240 @@ def public_part(about: dict[str, Any] | None) -> dict[str, Any]:
 
 @dataclass(kw_only=True, eq=False)
 class Learning:
-    """What a plan learns from, where all fits together; nothing is drawn or written when it is made.
+    """A run's stages: in each, some labels are randomised, and a model learns from all reports so far.
+
+    All that can be refused is refused when it is made; nothing is drawn or written then. A subclass says which labels
+    it takes, what is known of them before they are reported, and how they are released and learned from.
 
     Attributes:
+        plan: whose they are.
         model: where training starts; it stays as it is.
         data: public inputs, and private labels.
         features: of clusters, or None.
         test: to measure on, or None.
         device: where to train.
+        labels: int64 [rows] in {0, …, classes-1}, private: classes, or places on a grid of numbers.
+        classes: how many classes there are, or values of a number.
+        parts: the rows of each stage, disjoint.
         rows: what was measured on the test data, by name.
+        run: open, and started; every release is its own.
+        progress: receives how far it is.
     """
 
+    plan: LabelPlan
     model: nn.Module
     data: ExampleDataset
     features: np.ndarray | None
     test: ExampleDataset | None
     device: str
+    labels: np.ndarray = field(init=False)
+    classes: int = field(init=False)
+    parts: list[np.ndarray] = field(init=False)
     rows: dict[str, Any] = field(init=False, default_factory=dict)
+    run: Run = field(init=False)
+    progress: Progress = field(init=False)
 
-    def costs(self) -> Sequence[Event]:
-        """What one label is charged, in this order."""
+    by_stages: ClassVar[bool] = False
+    """Whether the model of each stage is measured, too."""
+
+    def __post_init__(self) -> None:
+        from sfumato.training.supervised import require_outputs
+
+        refuse_other_data(self.data)
+        self.labels, self.classes = self.read_labels()
+        self.plan.refuse_ordered(self.labels, self.classes)
+        self.refuse_features()
+        refuse_mixed_ids(self.plan.training, self.data)
+        if self.test is not None:
+            refuse_other_test(self.test, self.data)
+        outputs = self.classes if self.plan.of_classes else None
+        require_outputs(self.model, self.data, classes=outputs, whose="model", device=self.device)
+        self.parts = [np.arange(len(self.data))]
+
+    def read_labels(self) -> tuple[np.ndarray, int]:
+        """The labels, and how many classes there are, or values of a number.
+
+        Raises:
+            InputError: the data have others.
+        """
+        raise NotImplementedError
+
+    def refuse_features(self) -> None:
+        """Refuse features that are of no use, or that are missing.
+
+        Raises:
+            InputError: they are.
+        """
         raise NotImplementedError
 
     def mechanism(self) -> str:
         """For the statement."""
         raise NotImplementedError
 
-    def go(self, run: Run, saved: Checkpoint | None, progress: Progress) -> tuple[nn.Module, np.ndarray]:
-        """The model on the device, in evaluation mode, and all reports.
+    def prior(self, stage: int, model: nn.Module) -> np.ndarray | None:
+        """What is known of a stage's labels before they are reported; None for nothing.
 
         Args:
-            run: open, and started; every release is its own.
-            saved: of a run that goes on.
-            progress: receives how far it is.
+            stage: from 0 on.
+            model: of the stage before.
         """
         raise NotImplementedError
 
+    def release(self, stage: int, prior: np.ndarray | None) -> np.ndarray:
+        """The reports of a stage's rows: a release of the run, which draws none again that were drawn."""
+        raise NotImplementedError
+
+    def learn(self, stage: int, model: nn.Module, prior: np.ndarray | None, reports: np.ndarray) -> nn.Module:
+        """The model of a stage, on the device and in evaluation mode.
+
+        Args:
+            stage: from 0 on.
+            model: of the stage before.
+            prior: of the stage's labels.
+            reports: [rows], of this stage and those before.
+        """
+        raise NotImplementedError
+
+    def go(self, run: Run, saved: Checkpoint | None, progress: Progress) -> tuple[nn.Module, np.ndarray]:
+        """The model on the device, in evaluation mode, and all reports, stage by stage.
+
+        Args:
+            run: open, and started.
+            saved: of a run that goes on.
+            progress: receives how far it is.
+        """
+        from sfumato.training.trainable import copied
+
+        self.run, self.progress = run, progress
+        total, done = len(self.parts), 0 if saved is None else int(saved.state.get("stages", 0))
+        model = copied(self.model).to(self.device).eval()
+        if saved is not None and run.folder is not None:
+            self.rows = run.folder.evaluation()
+        if saved is not None and done:
+            model.load_state_dict(saved.tensors)
+        else:
+            self._measure(model, "untrained")
+        reports = np.full(len(self.data), -1, np.int64 if self.plan.of_classes else np.float64)
+        for stage, rows in enumerate(self.parts):
+            progress("stages", stage, total)
+            if stage < done:
+                reports[rows] = self.release(stage, None)  # released before: nothing is drawn
+                continue
+            prior = self.prior(stage, model)
+            self._refuse_to_go_on()
+            reports[rows] = self.release(stage, prior)
+            model = self.learn(stage, model, prior, reports)
+            named = {f"stage {stage + 1}": self.by_stages, "trained": stage + 1 == total}
+            self._measure(model, *(name for name, holds in named.items() if holds))
+            run.save(_tensors(model), {"stages": stage + 1}, complete=stage + 1 == total)
+        progress("stages", total, total)
+        return model, reports
+
+    def watch(self, stage: int) -> Callable[[int, int], None]:
+        """What receives each step of a stage's training, and ends a run that is asked to stop."""
+
+        def watch(step: int, steps: int) -> None:
+            self._refuse_to_go_on()
+            self.progress("steps", stage * steps + step, len(self.parts) * steps)
+
+        return watch
+
+    def counted(self, groups: np.ndarray, count: int) -> np.ndarray | None:
+        """The prior of each group of rows by the plan's noisy histogram, float64 [groups, classes]; None without one.
+
+        Args:
+            groups: int64 [rows], public.
+            count: how many groups there are.
+        """
+        from sfumato.labels.priors import label_counts
+
+        if self.plan.histogram is None:
+            return None
+        counts = label_counts(groups, self.labels, groups_count=count, classes=self.classes)
+        return self.plan.histogram.release(self.run, counts)
+
+    def _refuse_to_go_on(self) -> None:
+        if self.run.asked_to_stop:
+            raise KeyboardInterrupt
+
+    def _measure(self, model: nn.Module, *names: str) -> None:
+        """Measure a model on the test data under these names; under "trained" with what may have gone wrong."""
+        from sfumato.training.supervised import measure
+
+        if self.test is None or not names:
+            return
+        row = measure(model, self.test, log_rates=self.plan.log_rates, device=self.device)
+        about = {
+            "data": "test",
+            "examples": len(self.test),
+            **({"classes": self.classes} if self.plan.of_classes else {}),
+        }
+        for name in names:
+            self.rows[name] = {**row, **self._likely_cause(row)} if name == "trained" else row
+            if self.run.folder is not None:
+                self.run.folder.add_evaluation(name, self.rows[name], about)
+
+    def _likely_cause(self, trained: dict[str, Any]) -> dict[str, str]:
+        """Where the trained model is no better than a baseline: the likeliest cause, and what to change."""
+        from sfumato.training.monitoring import trouble
+
+        if not trouble(None, {**self.rows, "trained": trained}):
+            return {}
+        true = 1 / (1 + (self.classes - 1) * math.exp(-self.plan.label_epsilon))  # reports without a prior
+        what = f"{self.classes} {'classes' if self.plan.of_classes else 'values'}"
+        cause = (
+            f"Likeliest cause: noise in the labels, of which {true:.0%} are reported as they are among {what}. Raise "
+            "ε, take fewer of them, or give a prior."
+            if true < _MOSTLY
+            else "Likeliest cause: the learning rate or too few epochs. Try others on public labels."
+        )
+        return {"likely_cause": cause}
+
+
+def _tensors(model: nn.Module) -> dict[str, Tensor]:
+    return {name: value.cpu() for name, value in model.state_dict().items()}
+
 
 class LabelPlan:
-    """A plan that can run; a subclass has its fields, and what it learns from."""
+    """A plan that can run; a subclass has its fields, and what it learns by."""
 
     name: ClassVar[str]
+    of_classes: ClassVar[bool]
+    epsilon: float
+    training: Supervised
     shuffle: bool
     seed: int | None
+    log_rates = False
+    """Whether the model's outputs are logarithms of rates."""
 
     def to_json(self) -> dict[str, Any]:
         """All fields, with the plan's name."""
         return {"plan": self.name, **to_json(self)}
 
-    def learning(
-        self,
-        model: nn.Module,
-        data: ExampleDataset,
-        features: np.ndarray | None,
-        test: ExampleDataset | None,
-        device: str,
-    ) -> Learning:
-        """What the model learns from; the arguments are those of `fit`.
-
-        Raises:
-            InputError: something does not fit together.
-        """
+    @property
+    def histogram(self) -> NoisyHistogram | None:
+        """How labels are counted for the prior; None where they are not."""
         raise NotImplementedError
+
+    def response(self, classes: int) -> Response:
+        """What randomises a label of so many classes, or values of a number."""
+        raise NotImplementedError
+
+    def learner(self) -> type[Learning]:
+        """How the model learns."""
+        raise NotImplementedError
+
+    @property
+    def label_epsilon(self) -> float:
+        """What is left for the reports."""
+        from sfumato.labels.table import left_for_labels
+
+        return left_for_labels(self.epsilon, self.histogram)
+
+    def events(self, classes: int) -> list[Event]:
+        """What one label is charged, in this order: the counts, and the reports."""
+        counted = [] if self.histogram is None else [self.histogram.event()]
+        return [*counted, self.response(classes).event()]
 
     def refuse_ordered(self, labels: np.ndarray, classes: int) -> None:
         """Refuse rows whose order follows from their labels, unless they are shuffled.
@@ -266,17 +419,17 @@ class LabelPlan:
 
         record = {**self.to_json(), "about": about or {}}
         with Run.open(out, plan=record, seed=self.seed, resume=resume, budget=budget) as run:
-            learning = self.learning(model, *self._shuffled(data, features, run.source), test, device)
+            shuffled, rows = self._shuffled(data, features, run.source)
+            learning = self.learner()(plan=self, model=model, data=shuffled, features=rows, test=test, device=device)
             saved = run.begin(
                 fingerprint_of(self.to_json(), model, data, features),
                 "replace",
                 resume=resume,
                 what="the prior and the labels",
-                costs=learning.costs(),
+                costs=self.events(learning.classes),
             )
             trained, reports = learning.go(run, saved, progress or silent)
-            state = {name: value.cpu() for name, value in trained.state_dict().items()}
-            statement = run.finish(state, self._facts(learning, data), metadata=public_part(about))
+            statement = run.finish(_tensors(trained), self._facts(learning, data), metadata=public_part(about))
             folder = None if run.folder is None else run.folder.path
         return LabelsResult(trained, statement, reports, learning.rows, folder)
 
@@ -296,8 +449,8 @@ class LabelPlan:
         """
         from sfumato.statement.facts import make_statement
 
-        learning = self.learning(model, data, features, test, device)
-        event = functools.reduce(operator.add, learning.costs())
+        learning = self.learner()(plan=self, model=model, data=data, features=features, test=test, device=device)
+        event = functools.reduce(operator.add, self.events(learning.classes))
         source = "os" if self.seed is None else "seeded"
         return make_statement(event, self._facts(learning, data), noise_source=source)
 

@@ -35,10 +35,8 @@ References:
 from __future__ import annotations
 
 import dataclasses
-import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -52,22 +50,15 @@ from sfumato.labels.plan import (
     FLAT,
     LabelPlan,
     Learning,
-    refuse_mixed_ids,
-    refuse_other_data,
-    refuse_other_test,
-    with_likely_cause,
 )
 from sfumato.training.supervised import TRAININGS, Supervised
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from sfumato._bar import Progress
-    from sfumato.accounting import Event
-    from sfumato.data import ExampleDataset
+    from sfumato.labels.priors import NoisyHistogram
     from sfumato.labels.response import Response
     from sfumato.labels.table import LabelSettings
-    from sfumato.runs import Checkpoint, Run
     from sfumato.training.supervised import Inputs
 
 
@@ -147,11 +138,21 @@ class RROnBins(LabelPlan):
         """How the model trains on the reports, with the plan's loss."""
         return dataclasses.replace(self.training, loss=self.loss)
 
-    def events(self) -> list[Event]:
-        """What is paid for, in this order: the histogram, and the labels."""
-        histogram = self.labels.histogram
-        counted = [] if histogram is None else [histogram.event()]
-        return [*counted, self.labels.response(self.values, None).event()]
+    @property
+    def histogram(self) -> NoisyHistogram | None:
+        return self.labels.histogram
+
+    @property
+    def log_rates(self) -> bool:
+        return self.loss == "poisson"
+
+    def response(self, classes: int, prior: np.ndarray | None = None) -> Response:
+        """What randomises a number, by a prior of all of them; None for an even one."""
+        return self.labels.response(classes, prior)
+
+    def learner(self) -> type[Regression]:
+        """In one stage."""
+        return Regression
 
     def with_right_mean(self, response: Response, reports: np.ndarray, prior: np.ndarray | None) -> np.ndarray:
         """Numbers in place of reports, float64 [rows]; see `unbiased`.
@@ -172,92 +173,62 @@ class RROnBins(LabelPlan):
         prior = np.full(self.values, 1 / self.values) if prior is None else prior
         return unbiased_numbers(chances.T, self.labels.grid, prior)[np.searchsorted(known, reports)]
 
-    def learning(
-        self,
-        model: nn.Module,
-        data: ExampleDataset,
-        features: np.ndarray | None,
-        test: ExampleDataset | None,
-        device: str,
-    ) -> Regression:
-        """The numbers of these rows."""
-        return Regression(plan=self, model=model, data=data, features=features, test=test, device=device)
 
-
-@dataclass(kw_only=True, eq=False)
 class Regression(Learning):
-    """A run's counts, reports and model.
-
-    Attributes:
-        plan: whose they are.
-        places: of the labels on the grid, int64 [rows], private.
-        run: whose releases they are.
-    """
+    """A run's counts, reports and model, in one stage."""
 
     plan: RROnBins
-    places: np.ndarray = field(init=False)
-    run: Run = field(init=False)
 
     def __post_init__(self) -> None:
-        from sfumato.training.supervised import require_outputs
-
-        refuse_other_data(self.data)
-        if self.features is not None:
-            raise InputError("features are for clusters, and bins are the same for all rows; leave them out")
-        self.places = self._places()
-        self.plan.refuse_ordered(self.places, self.plan.values)
-        refuse_mixed_ids(self.plan.training, self.data)
-        if self.test is not None:
-            refuse_other_test(self.test, self.data)
-        require_outputs(self.model, self.data, classes=None, whose="model", device=self.device)
+        super().__post_init__()
         self._refuse_divergence()
 
-    def costs(self) -> list[Event]:
-        """The histogram, and the labels."""
-        return self.plan.events()
+    def read_labels(self) -> tuple[np.ndarray, int]:
+        """Their places on the grid."""
+        from sfumato.data.inputs import refuse_not_finite
+        from sfumato.labels.table import GridCoding
+
+        data, plan = self.data, self.plan
+        if data.targets is None or data.num_classes is not None or data.targets.ndim != 1:
+            raise InputError(
+                f"labels must be one number for each example, got {data}; classes are for sfumato labeldp train "
+                "(LPMST), or read them with classes=False"
+            )
+        numbers = np.asarray(data.targets, np.float64)
+        refuse_not_finite(numbers, "labels")
+        return GridCoding(plan.low, plan.high, plan.values).places(numbers), plan.values
+
+    def refuse_features(self) -> None:
+        if self.features is not None:
+            raise InputError("features are for clusters, and bins are the same for all rows; leave them out")
 
     def mechanism(self) -> str:
-        """For the statement."""
         return self.plan.labels.in_words(self.plan.values)
 
-    def go(self, run: Run, saved: Checkpoint | None, progress: Progress) -> tuple[nn.Module, np.ndarray]:
-        """Count, report, train."""
+    def prior(self, stage: int, model: nn.Module) -> np.ndarray | None:
+        """How likely the values are by the noisy histogram, float64 [values]."""
+        counted = self.counted(np.zeros_like(self.labels), 1)
+        return None if counted is None else counted[0]
+
+    def release(self, stage: int, prior: np.ndarray | None) -> np.ndarray:
         from sfumato.labels.response import randomized
-        from sfumato.training.trainable import copied
 
-        self.run = run
-        progress("stages", 0, 1)
-        prior = self._prior()
-        self._refuse_to_go_on()
-        response = self.plan.labels.response(self.plan.values, prior)
-        reports = randomized(run, response, self.places, rows=len(self.data))
-        if saved is not None and saved.complete:  # its key is gone, so the model is not trained again
-            trained = copied(self.model).to(self.device).eval()
-            trained.load_state_dict(saved.tensors)
-            self.rows = {} if run.folder is None else run.folder.evaluation()
-        else:
-            targets = self.plan.with_right_mean(response, reports, prior) if self.plan.unbiased else reports
-            trained = self._trained(targets, progress)
-            self._measure({"untrained": self.model, "trained": trained})
-            state = {name: value.cpu() for name, value in trained.state_dict().items()}
-            run.save(state, {"stages": 1}, complete=True)
-        progress("stages", 1, 1)
-        return trained, reports
+        return randomized(self.run, self.plan.response(self.classes, prior), self.labels, rows=len(self.data))
 
-    def _trained(self, targets: np.ndarray, shown: Progress) -> nn.Module:
-        """A copy of the model, trained on what stands for the labels."""
-
-        def watch(step: int, steps: int) -> None:
-            self._refuse_to_go_on()
-            shown("steps", step, steps)
-
+    def learn(self, stage: int, model: nn.Module, prior: np.ndarray | None, reports: np.ndarray) -> nn.Module:
+        """From the reports, or from numbers with the right mean."""
+        plan, targets = self.plan, reports
+        if plan.unbiased:
+            targets = plan.with_right_mean(plan.response(self.classes, prior), reports, prior)
         inputs, _ = self.data.examples(np.arange(len(self.data)))
         source = self.run.source.within("regression")
-        trained = self.plan.supervised.fit(self.model, inputs, targets, source=source, device=self.device, watch=watch)
+        trained = plan.supervised.fit(
+            self.model, inputs, targets, source=source, device=self.device, watch=self.watch(stage)
+        )
         if self._strayed(trained, inputs, targets):
             warnings.warn(
                 "the model diverged, further from the reports than before its training; in the next run, lower "
-                f"training.learning_rate ({self.plan.training.learning_rate:g}) or take another optimizer (the labels' "
+                f"training.learning_rate ({plan.training.learning_rate:g}) or take another optimizer (the labels' "
                 "cost counts)",
                 stacklevel=2,
             )
@@ -289,57 +260,12 @@ class Regression(Learning):
         from sfumato.training.trainable import copied
 
         def error(model: nn.Module) -> float:
-            given = outputs(model, inputs, device=self.device).astype(np.float64).reshape(-1)
+            found = outputs(model, inputs, device=self.device).astype(np.float64).reshape(-1)
             with np.errstate(over="ignore", invalid="ignore"):
-                return float(np.abs((np.exp(given) if self.plan.loss == "poisson" else given) - targets).mean())
+                return float(np.abs((np.exp(found) if self.plan.log_rates else found) - targets).mean())
 
         width = self.plan.high - self.plan.low
         return not error(trained) <= error(copied(self.model).to(self.device)) + width
-
-    def _places(self) -> np.ndarray:
-        """The labels' places on the grid, int64 [rows]."""
-        from sfumato.data.inputs import refuse_not_finite
-        from sfumato.labels.table import GridCoding
-
-        data = self.data
-        if data.targets is None or data.num_classes is not None or data.targets.ndim != 1:
-            raise InputError(
-                f"labels must be one number for each example, got {data}; classes are for sfumato labeldp train "
-                "(LPMST), or read them with classes=False"
-            )
-        numbers = np.asarray(data.targets, np.float64)
-        refuse_not_finite(numbers, "labels")
-        return GridCoding(self.plan.low, self.plan.high, self.plan.values).places(numbers)
-
-    def _prior(self) -> np.ndarray | None:
-        """How likely the values are by the noisy histogram, float64 [values]; None where nothing is counted."""
-        from sfumato.labels.priors import label_counts
-
-        histogram = self.plan.labels.histogram
-        if histogram is None:
-            return None
-        counts = label_counts(np.zeros_like(self.places), self.places, groups_count=1, classes=self.plan.values)
-        return histogram.release(self.run, counts)[0]
-
-    def _measure(self, models: dict[str, nn.Module]) -> None:
-        """Find what is measured on the test data, by name."""
-        from sfumato.training.supervised import measure
-
-        if self.test is None:
-            return
-        rates, values = self.plan.loss == "poisson", self.plan.values
-        self.rows = {
-            name: measure(model, self.test, log_rates=rates, device=self.device) for name, model in models.items()
-        }
-        kept = 1 / (1 + (values - 1) * math.exp(-self.plan.labels.label_epsilon))
-        self.rows["trained"] = with_likely_cause(self.rows, kept, f"{values} values")
-        if self.run.folder is not None:
-            for name, row in self.rows.items():
-                self.run.folder.add_evaluation(name, row, {"data": "test", "examples": len(self.test)})
-
-    def _refuse_to_go_on(self) -> None:
-        if self.run.asked_to_stop:
-            raise KeyboardInterrupt
 
 
 ALGORITHM = Algorithm(
