@@ -185,7 +185,8 @@ def test_a_dry_run_tries_the_texts_and_writes_nothing(sfumato, play: Path, tmp_p
         (PLAY, "a.txt", ("--channels", 1), "--channels 1 is for pictures"),
         (PLAY, "a.txt", ("--split-by", "label"), "use split_users (--split-by user)"),
         (PLAY, "a.txt", ("--length", 0), "length must be a whole number >= 1, got 0"),
-        (PLAY, "a.txt", ("--user", "who"), "user='who' is a field of JSON lines"),
+        (PLAY, "a.txt", ("--user", "who"), "user='who' names a column of a table"),
+        ("who,said\na,b\nb,c", "a.csv", ("--input", "said"), "no column 'user'; it has who, said"),
     ],
 )
 def test_a_mistake_is_one_line(sfumato, tmp_path: Path, content: str, name: str, words: tuple, told: str):

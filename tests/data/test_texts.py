@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -27,8 +28,8 @@ from sfumato.data import (
     split_users,
     write_store,
 )
+from sfumato.data.readers.text_users import records, text_users, uncounted_texts
 from sfumato.data.text import encoding, hashed_id, tokens_of
-from sfumato.data.text_users import records
 
 # Tokens' ids, and texts as sequences of them.
 
@@ -150,7 +151,10 @@ def test_fields_of_other_names_are_read(tmp_path: Path):
         ),
         # two halves that are the bytes of another name: both would be read back as "é"
         ("a.jsonl", '{"user": "\\udcc3\\udca9", "text": "b"}', r"the user '\\udcc3\\udca9' is no valid UTF-8"),
-        ("a.csv", "user,text", "cannot be read as texts of users; give JSON lines"),
+        ("a.csv", "user,text\n,b", r"the user 'user' is missing .* at .*a.csv line 2"),
+        ("a.csv", "user,body\na,b", r"no column 'text'; it has user, body; .*--input"),
+        ("a.csv", "who,text\na,b", r"no column 'user'; it has who, text; .*--user"),
+        ("a.docx", "user,text", "cannot be read as texts of users; give a table"),
     ],
 )
 def test_what_is_not_as_it_should_be_is_named_with_its_line(tmp_path: Path, name: str, content: str, told: str):
@@ -159,9 +163,34 @@ def test_what_is_not_as_it_should_be_is_named_with_its_line(tmp_path: Path, name
         read(tmp_path / name)
 
 
-def test_fields_are_for_json_lines_only(tmp_path: Path):
+POSTS_TABLE = {"who": ["007", "7", "bo", "7"], "said": ["The sea, again", "two", None, "three"]}
+
+
+@pytest.mark.parametrize("name", ["posts.csv", "posts.tsv", "posts.csv.gz", "posts.parquet"])
+def test_texts_in_tables_are_those_of_json_lines(tmp_path: Path, name: str):
+    rows = [{"user": who, "text": said or ""} for who, said in zip(*POSTS_TABLE.values(), strict=True)]
+    (tmp_path / "posts.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    frame = pd.DataFrame(POSTS_TABLE)
+    if name == "posts.parquet":
+        frame.to_parquet(tmp_path / name)
+    else:
+        frame.to_csv(tmp_path / name, index=False, sep="\t" if ".tsv" in name else ",")
+    assert read(tmp_path / name, user="who", text="said") == read(tmp_path / "posts.jsonl")
+    users = text_users(tmp_path / name, text="characters", user="who", input="said")
+    assert users.fingerprint() == text_users(tmp_path / "posts.jsonl", text="characters").fingerprint()
+    counted = uncounted_texts(tmp_path / name, user="who", input="said")
+    assert counted.fingerprint() == uncounted_texts(tmp_path / "posts.jsonl").fingerprint()
+
+
+def test_a_column_of_texts_must_hold_texts(tmp_path: Path):
+    pd.DataFrame({"user": ["a"], "text": [3]}).to_parquet(tmp_path / "a.parquet")
+    with pytest.raises(InputError, match="the column 'text' must be texts, got int64"):
+        read(tmp_path / "a.parquet")
+
+
+def test_columns_are_for_tables_only(tmp_path: Path):
     (tmp_path / "a.txt").write_text("All:\nHail!")
-    with pytest.raises(InputError, match="user='who' is a field of JSON lines"):
+    with pytest.raises(InputError, match="user='who' names a column of a table"):
         read(tmp_path / "a.txt", user="who")
 
 

@@ -26,7 +26,7 @@ class PackOptions(ReadingOptions, CommonOptions):
     Attributes:
         source: the folder: SRC/<user>/<picture> or SRC/<user>/<class>/<picture>; or, with --user, a table (.parquet,
             a folder of them, .csv, .tsv, .jsonl, or .tar shards as 'faces-*.tar') of pictures, of their paths or of
-            numbers; or, with --text, JSON lines or a play.
+            numbers; or, with --text, a table of texts or a play.
         destination: the store's folder, which must not exist yet or be empty. The same command goes on with a store
             that was not finished.
         text: pack texts as characters or as words, see the training commands; train on the store with

@@ -234,9 +234,9 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
         data: a packed store, a folder of pictures (FOLDER/<user>/<picture> or FOLDER/<user>/<class>/<picture>),
             Omniglot (folder or npz), an npz with images, users and labels, federated EMNIST, or the word glyphs for the
             embedded data. With --user, a table: .parquet, .csv, .tsv, .jsonl, or .tar shards as 'faces-*.tar'. Ratings:
-            a folder or zip file of MovieLens, or a table with --user, --item and --value. With --text, JSON lines of
-            objects with a user and a text (.jsonl, also .gz; --user and --input rename them). A play as plain text has
-            its roles as users.
+            a folder or zip file of MovieLens, or a table with --user, --item and --value. With --text, a table with a
+            user and a text in each row (.csv, .tsv, .parquet, .jsonl; --user and --input name the columns), or a play
+            as plain text, whose roles are users.
         text: train on texts: each of their characters is a token, of a fixed public alphabet, or each of their words,
             of a --vocabulary.
         vocabulary: for words: a public file with one word a line, chosen without looking at the records, or the word

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     )
     from sfumato.data.readers.criteo import criteo_schema
     from sfumato.data.readers.ratings import examples_from_ratings, with_user_column
+    from sfumato.data.readers.text_users import UncountedTexts, uncounted_texts
     from sfumato.data.records import Reader, Records
     from sfumato.data.schema import Schema, read_schema
     from sfumato.data.split import (
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from sfumato.data.store.build import write_store, write_users
     from sfumato.data.store.opened import write_examples
     from sfumato.data.text import Encoding, Tokenizer
-    from sfumato.data.text_users import UncountedTexts, uncounted_texts
     from sfumato.data.users import UserDataset, from_arrays
 
 __all__ = [

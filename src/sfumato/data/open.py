@@ -138,7 +138,7 @@ class UserOptions(TableOptions, RatingOptions, total=False):
 
     Attributes:
         labels: for folders: class folders of the same name are one class ("shared") or each user's own ("per_user").
-        text: reads texts: JSON lines of objects with a user and a text, or a play, into "characters" or "words".
+        text: reads texts: a table with a user and a text in each row, or a play, into "characters" or "words".
         oov_buckets: for words: other words get one of so many ids behind all others, by a public hash.
         users: for Omniglot: whether a user is a "character" or a "drawer".
         classes: for EMNIST: class numbers to keep, renumbered 0, 1, …; None keeps all.

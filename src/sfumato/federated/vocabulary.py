@@ -44,8 +44,8 @@ from sfumato._types import Adjacency, Assumption
 from sfumato.accounting import ApproximateDP, Event, Gaussian
 from sfumato.accounting import calibrate as calibrate_event
 from sfumato.data import Encoding, UncountedTexts, UserDataset
+from sfumato.data.readers.text_users import records
 from sfumato.data.text import tokens_of
-from sfumato.data.text_users import records
 from sfumato.runs import Run
 from sfumato.runs.folder import as_started
 from sfumato.statement import Facts, Statement

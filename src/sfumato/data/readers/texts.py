@@ -13,10 +13,10 @@ from sfumato._check import InputError, one_of
 from sfumato.data.examples import ExampleDataset
 from sfumato.data.labels import LabelCodes
 from sfumato.data.readers.delimited import Delimited, is_delimited
+from sfumato.data.readers.text_users import text_users
 from sfumato.data.records import Reader, some
 from sfumato.data.store.opened import ExampleWriter
 from sfumato.data.text import Tokenizer
-from sfumato.data.text_users import text_users
 
 _BLOCK = 4096
 _LABEL_NAMES = ("label", "class", "class index", "category", "target", "y")

@@ -45,39 +45,44 @@ from sfumato._check import InputError, whole
 from sfumato._files import parse_json
 from sfumato.data.digest import digest_of
 from sfumato.data.mapped import Strings
-from sfumato.data.safeguards import name_notes, refuse_blank, refuse_undecodable_name
+from sfumato.data.readers.tables import is_table_file, open_rows
+from sfumato.data.records import Records, is_text
+from sfumato.data.safeguards import name_notes, names_in, refuse_blank, refuse_undecodable_name
 from sfumato.data.store.build import write_users
 from sfumato.data.store.writer import refuse_full
 from sfumato.data.text import PADDING, Encoding, cut, encoding, tokens_of
 from sfumato.data.users import UserDataset
 
-# Texts and whose they are, one record after the other: a play by its roles, or JSON lines.
+# Texts and whose they are, one record after the other: a table, JSON lines, or a play by its roles.
 #
-# Nothing is kept: a file of any size is read line by line.
+# Nothing is kept: a file of any size is read some rows at a time.
 
 
 LINES = (".jsonl", ".ndjson", ".jsonl.gz", ".ndjson.gz")
 PLAYS = (".txt", ".txt.gz", "")
 UNDERSTOOD = (
-    "JSON lines of objects with a user and a text (.jsonl, .ndjson, also .gz), or a play as plain text (.txt): blocks "
-    "of 'Role:' and the lines spoken, with an empty line between them"
+    "a table with a user and a text in each row (.csv, .tsv, .parquet or a folder of them, .jsonl, .ndjson), or a play "
+    "as plain text (.txt) with 'Role:' above what each role speaks"
 )
+_TABLE_ROWS = 4096  # read in one go
 
 
 def records(path: Path, *, user: str | None, text: str | None) -> Iterator[tuple[str, str]]:
     """Each record's user and text, in the file's order.
 
     Args:
-        path: JSON lines or a play, by its name.
-        user, text: the fields of JSON lines; None takes "user" and "text".
+        path: a table, JSON lines or a play, by its name.
+        user, text: the columns of a table, or fields of JSON lines; None takes "user" and "text".
 
     Raises:
         InputError: there is no such file, it is of another kind, or what it holds is not as it should be; names the
             line.
     """
+    name = path.name.lower()
+    if not name.endswith(LINES) and path.exists() and is_table_file(path):
+        return table_rows(open_rows(path), user or "user", text or "text")
     if not path.is_file():
         raise InputError(f"there is no file {path}; give {UNDERSTOOD}")
-    name = path.name.lower()
     if name.endswith(LINES):
         return json_lines(path, user or "user", text or "text")
     suffix = "".join(path.suffixes[-2:]).lower() if name.endswith(".gz") else path.suffix.lower()
@@ -85,8 +90,33 @@ def records(path: Path, *, user: str | None, text: str | None) -> Iterator[tuple
         raise InputError(f"{path} cannot be read as texts of users; give {UNDERSTOOD}")
     for field, given in (("user", user), ("input", text)):
         if given is not None:
-            raise InputError(f"{field}={given!r} is a field of JSON lines, {path} is a play; leave it out")
+            raise InputError(f"{field}={given!r} names a column of a table, {path} is a play; leave it out")
     return play(path)
+
+
+def table_rows(table: Records, user: str, text: str) -> Iterator[tuple[str, str]]:
+    """Records of a table with a row each; a missing text is an empty one. Arguments and errors as for `records`."""
+    for role, column in (("user", user), ("input", text)):
+        if column not in table.names:
+            raise InputError(
+                f"{table.title} has no column {column!r}; it has {table.has}; name it with {role}= (--{role})"
+            )
+        table.refuse_absent(role, column)
+    if not is_text(table.kind(text)):
+        raise InputError(f"{table.title}: the column {text!r} must be texts, got {table.kind(text)}; name another")
+    start, as_written = 0, replace(table, read=table.texts or table.read)  # names are texts: 7 and 007 are two
+    for block in as_written.blocks([user, text], _TABLE_ROWS):
+
+        def where(row: int, first: int = start) -> str:
+            return table.where(first + row)
+
+        found, rows = names_in(block[user], f"the user {user!r}", where)
+        names = list(map(str, found))
+        for place, name in enumerate(names):
+            refuse_undecodable_name(name, "user", where(int((rows == place).argmax())))
+        for row, said in zip(rows.tolist(), block[text].to_pylist(), strict=True):
+            yield names[row], said or ""  # a missing text has no token
+        start += len(rows)
 
 
 def json_lines(path: Path, user: str, text: str) -> Iterator[tuple[str, str]]:
@@ -396,7 +426,7 @@ def uncounted_texts(
     Args:
         path: as for `text_users`, like the others.
         length: inputs a sequence, >= 1; None for 20.
-        user, input: for JSON lines: the fields of the user and of the text.
+        user, input: the columns, or fields of JSON lines, of the user and of the text.
         progress: called with (records read, 0).
 
     Raises:
@@ -436,11 +466,11 @@ def text_users(
     the length is padding, id 0.
 
     Args:
-        path: JSON lines or a play, as in `open_users`, records in any order.
+        path: a table, JSON lines or a play, as in `open_users`, records in any order.
         text: tokens are "characters" of a fixed public alphabet (the end of a line and printable ASCII), or lower-case
             "words", numbers and signs of a public vocabulary. Every other token gets one id together.
         vocabulary, length, oov_buckets, progress: as in `open_users`.
-        user, input: for JSON lines: the fields of the user and of the text, "user" and "text" by default.
+        user, input: the columns, or fields of JSON lines, of the user and of the text; "user" and "text" by default.
         store: a new folder to write the data to; while it is written, the disk holds them twice.
 
     Returns:
