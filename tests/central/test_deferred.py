@@ -16,7 +16,7 @@ from sfumato.clipping import Adaptive, Flat, PerLayer
 from sfumato.mechanisms import Tree
 from sfumato.models.row_embedding import RowEmbedding
 from sfumato.sampling import Cohort
-from sfumato.training import Callback, RunOptions
+from sfumato.training import Callback, RunOptions, Stop
 from sfumato.training.contribution import RoundContext
 from sfumato.training.server import Optimizer
 
@@ -185,6 +185,28 @@ def test_killed_and_resumed_it_is_byte_identical(server: str, tmp_path) -> None:
             run.fit(clicks(), records(), validation=validation, out=tmp_path / name, resume=True, options=options)
     one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed"))
     assert one == other
+
+
+class Stops(Callback):
+    """Asks the run to stop after a round."""
+
+    def on_round(self, row: dict) -> None:
+        """After the last but one."""
+        if row["round"] == 11:
+            raise Stop
+
+
+@pytest.mark.parametrize("server", ["sgd", "everything"])
+def test_a_run_that_was_stopped_goes_on_with_the_noise_that_it_has_released(server: str, tmp_path) -> None:
+    never, found = np.setdiff1d(np.arange(ROWS), records().inputs[1][:, 0]), []
+    for resume in (False, True, True):
+        options = RunOptions(evaluate_every=0, callbacks=[] if resume else [Stops()])
+        made = plan(server=SERVERS[server]).fit(
+            clicks(), records(), out=tmp_path / "run", resume=resume, options=options
+        )
+        found.append((made.model.tables[0].weight - clicks().tables[0].weight)[never].detach().numpy().ravel())
+    assert np.corrcoef(found[0], found[1])[0, 1] > 0.9  # 11 of 12 noises are the same; else no correlation
+    assert np.array_equal(found[1], found[2])  # and a run that has ended draws none
 
 
 def killed(folder, **fields) -> None:

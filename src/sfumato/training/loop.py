@@ -211,6 +211,8 @@ class Loop:
             due = cadence.checkpoint_every and self.round % cadence.checkpoint_every == 0
             late = time.monotonic() - saved_at > 60 * cadence.checkpoint_minutes
             if due or late or self.finished or self.stopped:
+                if self.finished or self.stopped:  # the model leaves: what goes on from here has the same noise in it
+                    self._contribution.trained.tables.flush()
                 self._save()
                 saved_at = time.monotonic()
 
@@ -258,7 +260,9 @@ class Loop:
         self._server.load(saved.tensors, saved.state["server"])
         self._contribution.restore_settings(saved.state["contribution"], _under("contribution.", saved.tensors))
         self._sum.mechanism.load(_under("mechanism.", saved.tensors))
-        self._contribution.trained.tables.load(_under("tables.", saved.tensors))
+        tables = self._contribution.trained.tables
+        tables.load(_under("tables.", saved.tensors))
+        tables.source = self._source
 
     def _begin(self) -> None:
         """Take down what the rounds begin with."""
