@@ -64,7 +64,12 @@ def mean_gain(gains: np.ndarray, things: np.ndarray | None = None) -> Gain | Non
     if error is None:
         return None
     mean = float(np.sum(gains) / sizes.sum())
-    return _finite(mean, float(scipy.special.stdtrit(units - 1, _UPPER)) * error)
+    return _finite(mean, t_quantile(units) * error)
+
+
+def t_quantile(units: float) -> float:
+    """How many standard errors an interval of 95 % reaches for so many units, more than one, by Student's t."""
+    return float(scipy.special.stdtrit(units - 1, _UPPER))
 
 
 def standard_error(sums: np.ndarray, things: np.ndarray) -> float | None:
@@ -134,8 +139,8 @@ def error_gain(gain: float, error: float | None, units: int | None = None) -> Ga
     """A gain of which the standard error is known, with Student's interval for so many units, or a normal one."""
     if error is None or (units is not None and units < 2):
         return None
-    quantile = scipy.special.ndtri(_UPPER) if units is None else scipy.special.stdtrit(units - 1, _UPPER)
-    return _finite(gain, float(quantile) * error)
+    quantile = float(scipy.special.ndtri(_UPPER)) if units is None else t_quantile(units)
+    return _finite(gain, quantile * error)
 
 
 def _finite(mean: float, reach: float) -> Gain | None:
