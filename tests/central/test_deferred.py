@@ -8,7 +8,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from sfumato import data
+from sfumato import data, models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD
@@ -79,6 +79,59 @@ def test_without_noise_it_is_the_dense_run(server: str) -> None:
     losses = [[row["log_loss"] for row in each.history if row.get("evaluation")] for each in found]
     np.testing.assert_allclose(*losses, rtol=1e-5)
     assert found[0].evaluation["trained"]["log_loss"] == pytest.approx(found[1].evaluation["trained"]["log_loss"])
+
+
+SEVERAL = (50, 0, 0, 0, 30)
+"""A column of up to four ids and one of a single id."""
+
+
+def bags(examples: int = 200, seed: int = 0) -> data.ExampleDataset:
+    rng = np.random.default_rng(seed)
+    ids = rng.zipf(1.3, (examples, 5)) % np.array([50] * 4 + [30])
+    ids[:, :4] *= np.arange(4) < rng.integers(0, 5, (examples, 1))
+    numbers = rng.normal(size=(examples, 2)).astype(np.float32)
+    targets = rng.integers(0, 2, examples)
+    return data.examples_from_arrays((numbers, ids), targets, num_classes=2, vocabulary_sizes=SEVERAL)
+
+
+def click_model() -> models.CTRModel:
+    generator = torch.Generator().manual_seed(0)
+    return models.ctr_model(2, vocabulary_sizes=SEVERAL, numeric=2, hidden=(8,), generator=generator)
+
+
+@pytest.mark.parametrize("tables", ["deferred", "adafest"])
+def test_columns_of_several_ids_train_as_in_the_dense_run(tables: str) -> None:
+    one, other = (
+        plan(noise=0.0, server=0.5, tables=each).fit(click_model(), bags()).model.state_dict()
+        for each in ("dense", tables)
+    )
+    assert list(one) == list(other)
+    for name in one:
+        torch.testing.assert_close(other[name], one[name], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("tables", ["dense", "deferred"])
+def test_an_example_of_several_ids_is_clipped_as_one_vector(tables: str) -> None:
+    held, model, bound = bags(), click_model(), Flat(norm=0.05)
+    contribution = plan(tables=tables, clipping=bound).contribution(model, held, "cpu", 0)
+    chosen = np.arange(0, 200, 5)
+    cohort = Cohort(chosen, chosen, np.arange(len(chosen) + 1))
+    source = RandomSource.from_seed(2)
+    share = contribution.clipped_sum(RoundContext(contribution.trained.vector.clone(), cohort, 1, bound, 0.05, source))
+    expected = {name: torch.zeros_like(each, dtype=torch.float64) for name, each in model.named_parameters()}
+    for (numbers, ids), target in (held.examples([place]) for place in chosen):
+        loss = nn.functional.cross_entropy(model(torch.tensor(numbers), torch.tensor(ids)), torch.tensor(target))
+        gradients = torch.autograd.grad(loss, list(model.parameters()))
+        norm = torch.stack([each.double().square().sum() for each in gradients]).sum().sqrt()
+        for name, each in zip(expected, gradients, strict=True):
+            expected[name] += each.double() * min(1.0, 0.05 / norm.item())
+    found = dict(zip(contribution.trained.layout.names, share.parts(), strict=False))
+    for name, total in share.tables.items():
+        rows, values = total.gathered()
+        found[name] = torch.zeros_like(expected[name]).index_add_(0, rows, values)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(found[name].double(), value, rtol=1e-3, atol=1e-6)
 
 
 @pytest.mark.parametrize("server", SERVERS)

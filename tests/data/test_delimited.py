@@ -8,11 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sfumato._check import InputError
+from sfumato._types import Assumption
 from sfumato.data import ehr_from_events, ehr_from_tables, open_examples, open_users, read_schema
 from sfumato.data.domain import NAMES
 from sfumato.data.readers.delimited import Delimited, _Quotes
@@ -336,6 +339,45 @@ def test_table_and_schema_must_have_the_same_columns(tmp_path: Path) -> None:
         open_examples(tmp_path / "t.csv", schema=DECLARED)
 
 
+TAGS = {"a": {"kind": "category", "values": ["u", "v"]}, "y": {"kind": "label", "values": [0, 1]}}
+
+
+def test_a_category_of_several_values_a_row_becomes_its_first_ids(tmp_path: Path) -> None:
+    cells = ["red|blue", " red ||NA| green", "", "|".join(map(str, range(10_000)))]
+    (tmp_path / "t.csv").write_text("tags,a,y\n" + "".join(f"{cell},u,1\n" for cell in cells))
+    schema = {"tags": {"kind": "category", "buckets": 50, "most": 3}, **TAGS}
+    data = open_examples(tmp_path / "t.csv", schema=schema)
+    expected = [["red", "blue"], ["red", "green"], [], ["0", "1", "2"]]
+    ids = [[hashed_id(value, 51) for value in row] + [0] * (3 - len(row)) for row in expected]
+    assert data.inputs[1][:][:, :3].tolist() == ids
+    assert data.inputs[1][:][:, 3].tolist() == [2] * 4
+    assert data.vocabulary_sizes == (51, 0, 0, 4)
+    assert data.columns[1] == ("tags", "tags 2", "tags 3", "a")
+    parts = "categories and numbers of buckets, numbers of values a row, classes"
+    assert data.assumptions == (Assumption("schema_public", {"parts": parts}),)
+    assert data.notes == ("cut to the declared number of values: tags 1 of 4 rows (these counts are not private)",)
+    stored = open_examples(tmp_path / "t.csv", schema=schema, store=tmp_path / "store")
+    assert stored.fingerprint() == open_examples(tmp_path / "store").fingerprint() == data.fingerprint()
+
+
+def test_several_values_are_a_list_in_parquet_or_have_another_mark(tmp_path: Path) -> None:
+    rows = [["red", "blue"], [], ["red", None, "u"]]
+    pq.write_table(pa.table({"tags": rows, "a": ["u"] * 3, "y": [0, 1, 1]}), tmp_path / "t.parquet")
+    text = "".join(f"{';'.join(filter(None, row))},u,{y}\n" for row, y in zip(rows, [0, 1, 1], strict=True))
+    (tmp_path / "t.csv").write_text("tags,a,y\n" + text)
+    tags = {"kind": "category", "values": ["blue", "red"], "most": 2}
+    found = open_examples(tmp_path / "t.parquet", schema={"tags": tags, **TAGS})
+    assert found.inputs[1][:][:, :2].tolist() == [[3, 2], [0, 0], [3, 1]]
+    other = open_examples(tmp_path / "t.csv", schema={"tags": {**tags, "separator": ";"}, **TAGS})
+    assert other.fingerprint() == found.fingerprint()
+    with pytest.raises(InputError, match="'tags' must hold texts or numbers, got list"):
+        open_examples(tmp_path / "t.parquet", schema={"tags": {"kind": "category", "buckets": 9}, **TAGS})
+    (tmp_path / "t.csv").write_text("tags,a,y\nff,u,0\n12;zz,u,0\n")
+    hashes = {"kind": "category", "buckets": 9, "most": 2, "separator": ";", "hex": True}
+    with pytest.raises(InputError, match="line 3: 'tags' must be at most 8 hexadecimal digits, got 'zz'"):
+        open_examples(tmp_path / "t.csv", schema={"tags": hashes, **TAGS})
+
+
 @pytest.mark.parametrize(
     ("declared", "message"),
     [
@@ -350,6 +392,10 @@ def test_table_and_schema_must_have_the_same_columns(tmp_path: Path) -> None:
         ({"kind": "category", "buckets": 3, "values": ["a"]}, "needs either buckets or values"),
         ({"kind": "category", "buckets": 0}, "buckets to be a whole number >= 1, got 0"),
         ({"kind": "category", "values": ["a"], "hex": True}, "hex to be true or false, with buckets"),
+        ({"kind": "category", "buckets": 3, "most": 0}, "most to be a whole number >= 1, got 0"),
+        ({"kind": "category", "buckets": 3, "most": True}, "most to be a whole number >= 1, got True"),
+        ({"kind": "category", "buckets": 3, "most": 2, "separator": ""}, "separator to be a text, got ''"),
+        ({"kind": "category", "buckets": 3, "separator": ","}, "has a separator and needs most"),
         ({"kind": "category", "values": "ab"}, "needs a list of values"),
         ({"kind": "category", "values": ["a", "a"]}, "declares the value 'a' twice"),
         ({"kind": "category", "values": [True]}, "write it in quotes"),

@@ -108,6 +108,7 @@ class ExampleDataset:
         num_classes: number of classes, ≥ 1; None where targets are no classes.
         label_names: a name for each class, or None.
         vocabulary_sizes: how many ids there are: (V,) for text, one number a column of ids for tables, () without ids.
+            A category of several values a row has its number, then a 0 for each further column of its ids.
         columns: the names of the columns of each of the inputs, or ().
         input_names: the keyword by which a model gets each of the inputs (input_ids, attention_mask); () for positions.
         assumptions: sentences on what is taken to be public about the records, for the statement.

@@ -39,12 +39,13 @@ Repairs = Counter[tuple[str, str]]
 
 
 CLIPPED, FILLED, UNDECLARED = "clipped to the declared bounds", "missing and filled", "none of the declared values"
+CUT = "cut to the declared number of values"
 
 
 def repair_notes(repairs: Repairs, rows: int) -> tuple[str, ...]:
     """A line for each kind of repair that was made."""
     lines = []
-    for what in (CLIPPED, FILLED, UNDECLARED):
+    for what in (CLIPPED, FILLED, UNDECLARED, CUT):
         found = [f"{name} {count:,}" for (kind, name), count in repairs.items() if kind == what and count]
         if found:
             lines.append(f"{what}: {', '.join(found)} of {rows:,} rows (these counts are not private)")

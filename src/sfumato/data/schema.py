@@ -6,6 +6,7 @@ Each column is one of
     {"kind": "numeric", "low": 0, "high": 1e5, "log": True, "fill": 0}
     {"kind": "category", "buckets": 100}                   hashed; id 0 is a missing value
     {"kind": "category", "buckets": 100, "hex": True}      the same, of at most 8 hexadecimal digits
+    {"kind": "category", "buckets": 100, "most": 5}        several values a row, divided by "|", or a list
     {"kind": "category", "values": ["Male", "Female"]}     ids 2, 3, …; 0 is a missing value and 1 every other one
     {"kind": "label", "values": ["<=50K", ">50K"]}         the class; without values they are taken from the records
     {"kind": "target"}                                     a number to predict, as it stands; any finite one
@@ -15,9 +16,12 @@ Each column is one of
 What is predicted is one label, or one or more targets, or one or more counts. Targets are not scaled: divide them by a
 public number beforehand where they are far from 1, since gradients are clipped.
 
-`log` scales log(1 + x − low). `fill` is the public value of a missing number; the column then gets an
-indicator, 1 where the value is missing and else −1. Bounds, values, buckets and fills must come from public knowledge,
-never from a look at the table: minima, maxima, means and frequencies of private records are not public.
+A category of which a row may have several values becomes as many ids as `most` says, a public number: the first ones of
+a row, then 0. `separator` is another mark between them.
+
+`log` scales log(1 + x − low). `fill` is the public value of a missing number; the column then gets an indicator, 1
+where the value is missing and else −1. Bounds, values, buckets, fills and `most` must come from public knowledge, never
+from a look at the table: minima, maxima, means and frequencies of private records are not public.
 
 >>> age = column("age", {"kind": "numeric", "low": 20, "high": 60})
 >>> age.numbers(["20", "50", "99"], str)[:, 0].tolist()
@@ -42,18 +46,21 @@ import yaml
 
 from sfumato._check import InputError
 from sfumato._types import Assumption
-from sfumato.data.labels import CLIPPED, FILLED, UNDECLARED, Repairs
+from sfumato.data.labels import CLIPPED, CUT, FILLED, UNDECLARED, Repairs
 from sfumato.data.records import position
 from sfumato.data.safeguards import MISSING, Where
 from sfumato.data.text import hashed_id
 
-KINDS = "numeric (low, high, log, fill), category (buckets or values, hex), label (values), target, count, drop"
+KINDS = (
+    "numeric (low, high, log, fill), category (buckets or values, hex, most, separator), label (values), target, "
+    "count, drop"
+)
 _LARGEST_COUNT = 2.0**53  # beyond it doubles skip whole numbers
 _HEX = re.compile(r"[0-9a-fA-F]{1,8}")
 _REMEMBERED = 1 << 15  # values of a column whose ids are kept while a table is read
 _FIELDS = {
     "numeric": {"low", "high", "log", "fill"},
-    "category": {"buckets", "values", "hex"},
+    "category": {"buckets", "values", "hex", "most", "separator"},
     "label": {"values"},
     "target": set(),
     "count": set(),
@@ -131,12 +138,26 @@ class CategoryColumn:
         values: the declared values; () hashes.
         buckets: number of hash buckets, ≥ 1; 0 with values.
         hex: whether every value that is not missing must be a number of 32 bits in hexadecimal digits.
+        most: ids a row, >= 1; of more values the first ones are read.
+        separator: between the values of a row; not empty, and None where it has one.
     """
 
     name: str
     values: tuple[str, ...] = ()
     buckets: int = 0
     hex: bool = False
+    most: int = 1
+    separator: str | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns of ids that it becomes."""
+        return (self.name, *(f"{self.name} {i}" for i in range(2, self.most + 1)))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Of each of these, as in `ExampleDataset.vocabulary_sizes`: 0 for a further id of the same category."""
+        return (self.size, *[0] * (self.most - 1))
 
     @property
     def size(self) -> int:
@@ -186,6 +207,41 @@ class CategoryColumn:
         if repairs is not None and known:
             repairs[UNDECLARED, self.name] += int((numbers == 1).sum())
         return numbers
+
+    def bags(
+        self,
+        cells: Sequence[Any],
+        known_ids: dict[str, int] | None = None,
+        repairs: Repairs | None = None,
+        where: Where = position,
+    ) -> np.ndarray:
+        """The ids of some rows, int64 [n, most], 0 behind the last one.
+
+        Args:
+            cells: texts, or lists of values where a row may have several.
+            known_ids, repairs, where: as for `ids`.
+
+        Raises:
+            InputError: as for `ids`.
+        """
+        if self.separator is None:
+            return self.ids(cells, known_ids, repairs, where)[:, None]
+        bags = [self._values(cell) for cell in cells]
+        if repairs is not None:
+            repairs[CUT, self.name] += sum(len(bag) > self.most for bag in bags)
+        bags = [bag[: self.most] for bag in bags]
+        lengths = np.array([len(bag) for bag in bags], np.int64)
+        rows = np.repeat(np.arange(len(bags)), lengths)
+        result = np.zeros((len(bags), self.most), np.int64)
+        places = np.arange(len(rows)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        values = [value for bag in bags for value in bag]
+        result[rows, places] = self.ids(values, known_ids, repairs, lambda i: where(int(rows[i])))
+        return result
+
+    def _values(self, cell: Any) -> list[str]:
+        """The values of a row that are not missing."""
+        given = cell.split(self.separator) if isinstance(cell, str) else map(as_text, cell or ())
+        return [value for value in map(str.strip, given) if value not in MISSING or value in self.values]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -273,6 +329,7 @@ class Schema:
         parts = ["bounds and fills"] * bool(self.numeric) + ["categories and numbers of buckets"] * bool(
             self.categories
         )
+        parts += ["numbers of values a row"] * any(one.separator is not None for one in self.categories)
         parts += ["classes"] * (self.label is not None and self.label.values is not None)
         return (Assumption("schema_public", {"parts": ", ".join(parts)}),)
 
@@ -359,11 +416,26 @@ def _category(name: str, facts: Mapping[str, Any]) -> CategoryColumn:
     hexadecimal = facts.get("hex", False)
     if not isinstance(hexadecimal, bool) or (hexadecimal and values is not None):
         raise InputError(f"column {name!r} needs hex to be true or false, with buckets, got {hexadecimal!r}")
+    several = _several(name, facts)
     if values is not None:
-        return CategoryColumn(name=name, values=values)
+        return CategoryColumn(name=name, values=values, **several)
     if isinstance(buckets, bool) or not isinstance(buckets, int) or buckets < 1:
         raise InputError(f"column {name!r} needs buckets to be a whole number >= 1, got {buckets!r}")
-    return CategoryColumn(name=name, buckets=buckets, hex=hexadecimal)
+    return CategoryColumn(name=name, buckets=buckets, hex=hexadecimal, **several)
+
+
+def _several(name: str, facts: Mapping[str, Any]) -> dict[str, Any]:
+    """How many values of a category a row may have, and what is between them."""
+    most, separator = facts.get("most"), facts.get("separator")
+    if most is None:
+        if separator is not None:
+            raise InputError(f"column {name!r} has a separator and needs most, a public number of ids a row")
+        return {}
+    if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+        raise InputError(f"column {name!r} needs most to be a whole number >= 1, got {most!r}")
+    if separator is not None and (not isinstance(separator, str) or not separator):
+        raise InputError(f"column {name!r} needs separator to be a text, got {separator!r}")
+    return {"most": most, "separator": separator or "|"}
 
 
 def _values(name: str, facts: Mapping[str, Any]) -> tuple[str, ...] | None:

@@ -6,6 +6,10 @@ grows with what is in the data. Numeric columns come as they are or, with `log_n
 fixed map, without statistics. Activations are ReLU. One output is the logit of a click, or the logarithm of an
 expected count. No layer couples examples.
 
+A category of several values a row (a bag) has several columns of ids and one table. The model takes the mean of the
+rows of its ids that are not 0, or row 0 where all are. In `vocabulary_sizes` a 0 stands for each further id of the
+column before.
+
 References:
     Denison, Ghazi, Kamath, Kumar, Manurangsi, Narra, Sinha, Varadarajan, Zhang: Private Ad Modeling with DP-SGD (2022),
     arXiv 2211.11896, section 3.
@@ -15,6 +19,9 @@ References:
 (torch.Size([1000, 11]), 1540605)
 >>> model(torch.zeros(2, 13), torch.zeros(2, 26, dtype=torch.int64)).shape
 torch.Size([2, 1])
+>>> bags = ctr_model(vocabulary_sizes=[50, 80, 0, 0])  # one id, and up to three
+>>> bags.lengths, bags(torch.zeros(2, 13), torch.zeros(2, 4, dtype=torch.int64)).shape
+((1, 3), torch.Size([2, 1]))
 """
 
 from collections.abc import Sequence
@@ -49,9 +56,13 @@ class CTRModel(nn.Module):
     ) -> None:
         super().__init__()
         self.numeric, self.log_numeric = numeric, log_numeric
-        self.register_buffer("sizes", torch.tensor(list(sizes), dtype=torch.int64), persistent=False)
-        self.tables = nn.ModuleList(nn.Embedding(rows, embedding_width(rows)) for rows in sizes)
-        width = numeric + sum(embedding_width(rows) for rows in sizes)
+        starts = [column for column, rows in enumerate(sizes) if rows]
+        tables = [sizes[start] for start in starts]
+        self.lengths = tuple(end - start for start, end in zip(starts, [*starts[1:], len(sizes)], strict=True))
+        of_columns = [rows for rows, length in zip(tables, self.lengths, strict=True) for _ in range(length)]
+        self.register_buffer("sizes", torch.tensor(of_columns, dtype=torch.int64), persistent=False)
+        self.tables = nn.ModuleList(nn.Embedding(rows, embedding_width(rows)) for rows in tables)
+        width = numeric + sum(embedding_width(rows) for rows in tables)
         layers: list[nn.Module] = []
         for units in hidden:
             layers += [nn.Linear(width, units), nn.ReLU(inplace=True)]
@@ -68,9 +79,20 @@ class CTRModel(nn.Module):
             )
         if self.log_numeric:
             numbers = numbers.sign() * numbers.abs().log1p()
-        ids = categories.remainder(self.sizes)
-        parts = [table(ids[:, column]) for column, table in enumerate(self.tables)]
+        bags = categories.remainder(self.sizes).split(self.lengths, dim=1)
+        parts = [_rows_of(table, bag) for table, bag in zip(self.tables, bags, strict=True)]
         return self.classifier(self.dense(torch.cat([numbers, *parts], dim=1)))
+
+
+def _rows_of(table: nn.Module, bag: torch.Tensor) -> torch.Tensor:
+    """The mean row of the ids that are not 0, of int64 [n, k] → float [n, d]; row 0 where all are 0."""
+    if bag.shape[1] == 1:
+        return table(bag[:, 0])
+    largest = bag.amax(dim=1, keepdim=True)  # in place of 0, so that an example reads no row besides its own
+    counted = (bag != 0) | (largest == 0)
+    rows = table(torch.where(counted, bag, largest))
+    weights = counted.to(rows.dtype)
+    return (rows * (weights / weights.sum(dim=1, keepdim=True))[:, :, None]).sum(dim=1)
 
 
 def ctr_model(
@@ -87,7 +109,8 @@ def ctr_model(
 
     Args:
         num_outputs: 1 for a click or a count; the number of classes for a softmax.
-        vocabulary_sizes: public rows of each table, or one number for all; an id from there on shares a row.
+        vocabulary_sizes: public rows of each table, or one number for all; an id from there on shares a row. A 0 is a
+            further id of the column before.
         numeric: numeric columns, >= 0.
         columns: categorical columns where `vocabulary_sizes` is one number, >= 1.
         hidden: units of the hidden layers.
@@ -95,13 +118,14 @@ def ctr_model(
         generator: source of the initial weights; None takes torch's global generator, as torch's layers do.
 
     Raises:
-        InputError: a size is not a whole number >= 1 (numeric: >= 0), or there is no hidden layer.
+        InputError: a size is not a whole number >= 1 (numeric, and all but the first of the vocabularies: >= 0), or
+            there is no hidden layer.
     """
     whole(num_outputs=num_outputs, columns=columns)
     whole(at_least=0, numeric=numeric)
     sizes = [vocabulary_sizes] * columns if isinstance(vocabulary_sizes, int) else list(vocabulary_sizes)
-    for rows in sizes:
-        whole(vocabulary_sizes=rows)
+    for column, rows in enumerate(sizes):
+        whole(at_least=0 if column else 1, vocabulary_sizes=rows)
     for units in hidden:
         whole(hidden=units)
     if not sizes or not hidden:

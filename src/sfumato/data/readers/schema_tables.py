@@ -18,15 +18,15 @@ from sfumato.data.labels import LabelCodes, Repairs, repair_notes
 from sfumato.data.readers.criteo import named_schema
 from sfumato.data.readers.delimited import Delimited, is_delimited
 from sfumato.data.readers.tables import PARQUET, is_parquet_folder, open_source
-from sfumato.data.records import Reader, Records, is_nested, remedy_of, some
+from sfumato.data.records import Reader, Records, is_list, is_nested, remedy_of, some
 from sfumato.data.safeguards import Where
 from sfumato.data.schema import Schema, TargetColumn, as_text, read_schema
 from sfumato.data.store.opened import ExampleWriter
 
 _BLOCK = 4096
 _SHOWN = 20  # columns that a refusal names
-Columns = Mapping[str, Sequence[str]]
-"""Some rows of a table: the values of each column, as text."""
+Columns = Mapping[str, Sequence[Any]]
+"""Some rows of a table: the values of each column, as text, or as lists where a row has several."""
 
 
 def table(
@@ -51,7 +51,8 @@ def table(
 
     Returns:
         inputs: float32 [N, a] in [−1, 1] and, where the schema has categories, ids int64 [N, b]; the columns in the
-        schema's order; vocabulary_sizes has the number of ids of each column of categories.
+        schema's order, a category of several values a row in as many columns of ids as the schema says;
+        vocabulary_sizes has the number of ids of each column of categories.
 
     Raises:
         InputError: the file is missing or unreadable, columns and schema differ, a row has too few columns, a number
@@ -61,7 +62,7 @@ def table(
     schema = schema if isinstance(schema, Schema) else named_schema(schema) or read_schema(schema)
     label = schema.label
     codes = label and LabelCodes(label.values, f"add it to the values of {label.name!r}, or remove the row")
-    sizes = tuple(one.size for one in schema.categories)
+    sizes = tuple(size for one in schema.categories for size in one.sizes)
     names = tuple(name for one in schema.numeric for name in one.names)
     shapes: list[tuple[int, ...]] = [(len(names),)]
     dtypes: list[type] = [np.float32]
@@ -77,8 +78,8 @@ def table(
             numbers = [one.numbers(columns[one.name], where, repairs) for one in schema.numeric]
             inputs = [np.concatenate(numbers, 1) if numbers else np.empty((rows, 0), np.float32)]
             if sizes:
-                ids = [one.ids(columns[one.name], seen[one.name], repairs, where) for one in schema.categories]
-                inputs.append(np.stack(ids, 1))
+                ids = [one.bags(columns[one.name], seen[one.name], repairs, where) for one in schema.categories]
+                inputs.append(np.concatenate(ids, 1))
             if label and codes:
                 writer.add(inputs, codes.codes(columns[label.name], where))
             else:
@@ -86,7 +87,7 @@ def table(
             if progress is not None:
                 progress(writer.count, 0)
         order, found, said = codes.order() if codes else (None, [], ())
-        categories = tuple(one.name for one in schema.categories)
+        categories = tuple(name for one in schema.categories for name in one.names)
         return writer.finish(
             order,
             num_classes=max(len(found), 1) if codes else None,
@@ -134,12 +135,16 @@ def _blocks(path: Path, source: Records, schema: Schema) -> Iterator[tuple[Colum
     """The cells of the declared columns as text, some rows at a time, and a function that describes a row."""
     _refuse_columns(path, source.names, schema)
     wanted = [name for name in schema.names if name not in schema.dropped]
+    several = {one.name for one in schema.categories if one.separator is not None}
     for name in wanted:
-        if is_nested(kind := source.kind(name)):
+        if is_nested(kind := source.kind(name)) and not (name in several and is_list(kind)):
             raise InputError(f"{path}: the column {name!r} must hold texts or numbers, got {kind}; {remedy_of(kind)}")
+        if not is_list(kind):
+            several.discard(name)
     done = 0
     for block in source.blocks(wanted, _BLOCK):
-        columns = {name: [as_text(value) for value in block[name].to_pylist()] for name in wanted}
+        cells = {name: block[name].to_pylist() for name in wanted}
+        columns = {name: each if name in several else [*map(as_text, each)] for name, each in cells.items()}
         yield columns, lambda row, first=done: f"{path} {source.place(first + row)}"
         done += len(block[wanted[0]])
 
