@@ -1,6 +1,7 @@
 """Tables that train row by row: the run, the released model and the guarantee are those of dense noise."""
 
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -217,6 +218,20 @@ def test_a_callback_that_saves_the_model_gets_the_noise_of_all_rows() -> None:
     assert stats.kstest(moved[never].ravel() / (0.5 * math.sqrt(8) * 0.5 / 32), "norm").pvalue > 1e-3
 
 
+class SavesAll(Callback):
+    """Saves the whole model, as `torch.save` does."""
+
+    def on_evaluation(self, row: dict, model: nn.Module) -> None:
+        """With all that it refers to."""
+        pickle.dumps(model)
+
+
+def test_a_model_that_reads_from_a_run_is_not_saved_with_the_runs_key() -> None:
+    options = RunOptions(evaluate_every=4, callbacks=[SavesAll()])
+    with pytest.raises(InputError, match=r"cannot be saved as a whole; save its state_dict\(\)"):
+        plan().fit(clicks(), records(), validation=records(60, seed=1), options=options)
+
+
 class Dies(Callback):
     """Ends the process's work after a round."""
 
@@ -296,6 +311,20 @@ class Tied(Clicks):
         self.tables[1].weight = self.tables[0].weight
 
 
+class OneLayerTwice(Clicks):
+    """One layer under two names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables[1] = self.tables[0]
+
+
+def hooked() -> Clicks:
+    model = clicks()
+    model.tables[0].register_forward_hook(lambda layer, inputs, output: 2 * output)
+    return model
+
+
 def limited() -> Clicks:
     model = clicks()
     model.tables[0].max_norm = 1.0
@@ -309,7 +338,10 @@ def limited() -> Clicks:
         ({"server": "adagrad"}, clicks, "got Adagrad; use server=sgd, or tables=dense"),
         ({"noise": Tree(noise_multiplier=1.0), "cohort": "shuffled"}, clicks, "independent from step to step"),
         ({}, Tied, "shares its weight with tables.1"),
+        ({}, OneLayerTwice, "shares its weight with tables.1"),
         ({}, limited, "the table tables.0 has max_norm"),
+        ({}, hooked, "the table tables.0 has hooks, which rows do not go through"),
+        ({}, lambda: clicks().bfloat16(), "the table tables.0 is bfloat16; train it in float32"),
         ({"trainable": "dense"}, clicks, "are trained nn.Embedding layers, and the model has none"),
         ({"trainable": "tables"}, clicks, "needs a trained layer besides its tables"),
         ({"tables": "lazy"}, clicks, "tables must be one of dense, deferred, adafest, got lazy"),

@@ -14,11 +14,13 @@ torch.Size([1, 2])
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from sfumato._check import InputError
 
 PLACEHOLDERS = 256
 
@@ -40,6 +42,10 @@ class Reader:
     def __deepcopy__(self, _: Any) -> Self:
         """Copies of a model read from one table."""
         return self
+
+    def __reduce__(self) -> NoReturn:
+        """A file of the whole module would hold the run's key, and rows that lack noise."""
+        raise InputError("a model whose rows are read from a run cannot be saved as a whole; save its state_dict()")
 
 
 class RowEmbedding(nn.Embedding):

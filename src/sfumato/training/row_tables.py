@@ -40,10 +40,11 @@ def embeddings_in(model: nn.Module, spec: str) -> dict[str, nn.Embedding]:
     """The tables of a model that are trained, by the name of their layer.
 
     Raises:
-        InputError: there is none, or one shares its weight with another layer, or limits the norm of its rows.
+        InputError: there is none, or one shares its weight with another layer, limits the norm of its rows, has hooks,
+            or holds other numbers than rows are kept as.
     """
     chosen = {id(parameter) for _, parameter in trainable_parameters(model, spec)}
-    layers = dict(model.named_modules(remove_duplicate=True))
+    layers = dict(model.named_modules())
     found = {
         name: layer
         for name, layer in layers.items()
@@ -57,14 +58,26 @@ def embeddings_in(model: nn.Module, spec: str) -> dict[str, nn.Embedding]:
         raise InputError("the model needs a trained layer besides its tables; add one, or use tables=dense")
     for name, layer in found.items():
         holders = [one for one, part in layers.items() for each in part._parameters.values() if each is layer.weight]
-        if len(holders) > 1:
+        # and other names of the layer itself, which would go on with the first weights
+        holders += [
+            f"{one}.{last}" for one, part in layers.items() for last, each in part._modules.items() if each is layer
+        ]
+        others = [one.removeprefix(".") for one in holders if one.removeprefix(".") != name]
+        if others:
             raise InputError(
-                f"the table {name} shares its weight with {next(one for one in holders if one != name)}, and all of a "
-                "shared weight changes in a step; use tables=dense"
+                f"the table {name} shares its weight with {others[0]}, and all of a shared weight changes in a step; "
+                "use tables=dense"
             )
         if layer.max_norm is not None or layer.scale_grad_by_freq:
             setting = "max_norm" if layer.max_norm is not None else "scale_grad_by_freq"
             raise InputError(f"the table {name} has {setting}, which steps row by row do not know; use tables=dense")
+        if layer._forward_hooks or layer._forward_pre_hooks:
+            raise InputError(
+                f"the table {name} has hooks, which rows do not go through; put them on the layer around it"
+            )
+        if layer.weight.dtype not in (torch.float32, torch.float64):
+            kind = str(layer.weight.dtype).removeprefix("torch.")
+            raise InputError(f"the table {name} is {kind}; train it in float32 (model.float())")
     return found
 
 
