@@ -38,6 +38,51 @@ def counts(rows: np.ndarray, directions: np.ndarray) -> np.ndarray:
     return clustering._cap_counts(rows, np.ones(len(rows), bool), directions, math.cos(1.0), None)
 
 
+# Who is chosen.
+
+
+class Fixed:
+    """A stream of one word, again and again."""
+
+    def __init__(self, word: int) -> None:
+        self.word = word
+
+    def uint64(self, count: int) -> np.ndarray:
+        return np.full(count, self.word, np.uint64)
+
+
+def test_the_least_weight_keeps_its_probability() -> None:
+    weights = np.array([1.0, math.exp(-200.0)])  # a sum of doubles would swallow the second
+    assert clustering.drawn(weights, Fixed(2**64 - 1)) == 1
+    assert clustering.drawn(weights, Fixed(2**64 - 2)) == 0
+    assert clustering.drawn(weights[::-1], Fixed(0)) == 0
+    assert clustering.drawn(np.array([0.0, 1.0, 0.0]), Fixed(2**64 - 1)) == 1
+
+
+def test_a_choice_has_the_probabilities_of_the_weights() -> None:
+    weights, source = np.array([5e-324, 0.1, 3.0, 0.0, 1e-3, 1.0]), RandomSource.from_seed(0)
+    found = [clustering.drawn(weights, source.stream("candidate", each)) for each in range(20_000)]
+    shares = weights / weights.sum()
+    often = shares > 1e-4
+    seen = np.bincount(found, minlength=len(weights))
+    assert not seen[~often].any()
+    assert stats.chisquare(seen[often], shares[often] / shares[often].sum() * len(found)).pvalue > 1e-3
+
+
+def test_calls_of_one_plan_share_its_releases() -> None:
+    chosen = plan(releases=2)
+    with Run.open(None, plan={"plan": "two"}, seed=0) as run:
+        run.begin("two", "add_remove", resume=False, what="clusters")
+        one = chosen.release_in_silos(run, [CENTRES], AXES, releases=1, name="first")
+        again = chosen.release_in_silos(run, [CENTRES], AXES, releases=1, name="first")  # what was released
+        np.testing.assert_array_equal(one[0][0].direction, again[0][0].direction)
+        chosen.release_in_silos(run, [CENTRES], AXES, releases=1, name="second")
+        with pytest.raises(InputError, match="the plan has noise for 2 releases, got 3; raise its releases"):
+            chosen.release_in_silos(run, [CENTRES], AXES, releases=1, name="third")
+        with pytest.raises(InputError, match="one silo at least, got none"):
+            chosen.release_in_silos(run, [], AXES, releases=1, name="none")
+
+
 # What one identity moves.
 
 

@@ -13,7 +13,8 @@ negatives, and learn of no identity by itself.
   most its own length, one, and the number by one: `joint(Gaussian(z), Gaussian(5 z))`.
 - **Round-off.** Centres and directions are cut off to multiples of 2⁻²², of which products and sums are exact in double
   precision. So whether a centre lies in a cap does not depend on the order, or on which others are there. The choice is
-  by a uniform number of 53 bits: probabilities are those of the exponential mechanism up to 2⁻⁵² a candidate.
+  made in whole numbers (`drawn`): a probability is that of the exponential mechanism up to a factor 1 ± 2⁻⁴⁰, however
+  small it is; below 2⁻¹⁰²² it may be zero.
 - **Free.** The test against `threshold`, the normalisation, the expected quality, and which centres later releases
   leave out, all follow from what was released. Those that are left out are near the *released* direction: for each of
   them it follows from itself and from public values.
@@ -48,9 +49,11 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import lru_cache, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -68,6 +71,7 @@ from sfumato.statement.verdict import default_delta
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from sfumato._random import Stream
     from sfumato.accounting import Event
     from sfumato.data import UserDataset
     from sfumato.ledger import Budget
@@ -311,8 +315,13 @@ class DPLC:
         Raises:
             InputError: as for `release`.
         """
-        if releases > self.releases:
-            raise InputError(f"the plan has noise for {self.releases} releases, got {releases}; raise its releases")
+        if not silos:
+            raise InputError("clusters need the centres of one silo at least, got none")
+        words = [f"{name} candidate {number}" for number in range(1, releases + 1)]
+        spent = dict(acc.terms(run.spent())).get(self._selection(), 0) // self.silos
+        planned = spent + sum(not run.has_released(word) for word in words)
+        if planned > self.releases:
+            raise InputError(f"the plan has noise for {self.releases} releases, got {planned}; raise its releases")
         prepared = [_prepared(centres, candidates, projection) for centres in silos]
         for rows, _, _ in prepared:
             self._refuse_few(len(rows))
@@ -337,9 +346,8 @@ class DPLC:
             ]
             return {part: torch.stack([each[part] for each in found]) for part in ("sum", "count")}
 
-        for number in range(1, releases + 1):
+        for number, word in enumerate(words, start=1):
             about: dict[str, Any] = {"silos": len(every)}
-            word = f"{name} candidate {number}"
             found = run.release(word, self._selection() * self.silos, chosen_in_each, **about)
             chosen = found["candidates"].tolist()
             about |= {"noise_std": noise, "count_noise_std": _COUNT_NOISE * noise}
@@ -369,9 +377,8 @@ class DPLC:
     ) -> dict[str, Tensor]:
         """The exponential mechanism on the counts of caps."""
         counts = _cap_counts(rows, left, directions, math.cos(self.radius), progress)
-        ends = np.cumsum(np.exp(self._selection_epsilon * (counts - counts.max())))
-        chosen = np.searchsorted(ends, source.stream("candidate").uniform(1)[0] * ends[-1])
-        return {"candidate": torch.tensor(min(int(chosen), len(directions) - 1))}
+        weights = np.exp(self._selection_epsilon * (counts - counts.max()))
+        return {"candidate": torch.tensor(drawn(weights, source.stream("candidate")))}
 
     def _cluster(self, candidate: int, total: np.ndarray, count: float, noise: float) -> Cluster:
         """What follows from a release: no record is looked at."""
@@ -425,6 +432,27 @@ class DPLC:
 
 def _sums(noise: float) -> Event:
     return acc.joint(acc.Gaussian(noise), acc.Gaussian(_COUNT_NOISE * noise))
+
+
+def drawn(weights: np.ndarray, stream: Stream) -> int:
+    """A place, drawn with probability proportional to its weight.
+
+    Weights become whole numbers, each exactly itself times one power of two, and the place follows from a uniform whole
+    number below their sum. So the least weight keeps its probability; in floating point, sums would swallow it.
+
+    Args:
+        weights: float64 [n], >= 0 and finite, one at least > 0.
+        stream: of the choice.
+
+    >>> drawn(np.array([0.0, 2.0**-1000, 0.0]), RandomSource.from_seed(0).stream("candidate"))
+    1
+    """
+    mantissas, exponents = np.frexp(weights)
+    digits = np.ldexp(mantissas, 53).astype(np.int64).tolist()
+    ends = list(accumulate(digit << (place + 1073) for digit, place in zip(digits, exponents.tolist(), strict=True)))
+    words = ends[-1].bit_length() // 64 + 2  # 64 bits more than the sum has
+    uniform = int.from_bytes(stream.uint64(words).astype(">u8").tobytes(), "big")
+    return bisect_right(ends, uniform * ends[-1] >> 64 * words)
 
 
 @lru_cache(maxsize=64)  # a release asks for it more than once, and simulations release often

@@ -410,6 +410,10 @@ class Run:
             self.save(last.tensors, last.state, complete=last.complete)
         return self._releases[phase]
 
+    def has_released(self, phase: str) -> bool:
+        """Whether this phase was released: `release` would neither pay nor draw again."""
+        return phase in self._releases
+
     def _refuse_another(self, phase: str, event: Event) -> None:
         """Else the first result of a phase would silently be returned for something else."""
         known = [self._costs[phase]] if phase in self._costs else []
