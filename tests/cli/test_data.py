@@ -309,3 +309,41 @@ def test_an_lstm_gets_vectors_for_the_buckets_of_its_data(sfumato, tmp_path: Pat
     weights = load_file(tmp_path / "run" / "model.safetensors")
     assert weights["oov_embedding.weight"].shape == (20, 4)
     assert weights["embedding.weight"].shape == (7, 4)
+
+
+# data schema: drafts.
+
+
+def test_a_draft_is_written_completed_and_trained_on(sfumato, tmp_path: Path):
+    rows = "\n".join(f"{20 + i % 40},{'ab'[i % 2]},{'yes' if i % 3 else 'no'}" for i in range(60))
+    (tmp_path / "bank.csv").write_text(f"age,job,y\n{rows}\n")
+    shown = sfumato("data", "schema", tmp_path / "bank.csv", "--out", tmp_path / "bank.yaml", "--epsilon", 8)
+    assert "# to declare by public knowledge: age, y" in shown.out
+    assert "age: {kind: numeric, low: null, high: null}" in (tmp_path / "bank.yaml").read_text()
+    words = ("dpsgd", "--data", tmp_path / "bank.csv", "--schema", tmp_path / "bank.yaml", "--noise", 1)
+    assert "column 'age' needs low" in sfumato(*words).line
+    text = (tmp_path / "bank.yaml").read_text().replace("low: null, high: null", "low: 0, high: 100")
+    (tmp_path / "bank.yaml").write_text(text.replace("values: null", "values: [no, yes]"))
+    assert sfumato(*words, "--cohort", 10, "--dry-run").code == 0
+
+
+def test_a_draft_of_visits_is_a_schema_of_health_records(sfumato, tmp_path: Path):
+    rows = "\n".join(f"p{i % 12},{i // 12},{i},{i % 5 / 2},{'fm'[i % 2]}" for i in range(48))
+    (tmp_path / "v.csv").write_text(f"who,day,row,bili,sex\n{rows}\n")
+    words = ("data", "schema", tmp_path / "v.csv", "--id", "who", "--time", "day")
+    assert "'row' has another whole number in each of 48 rows, as ids have" in sfumato(*words).line
+    given = (*words, "--drop", "row")
+    assert "range:" not in sfumato(*given).out.replace("#   range", "")
+    told = json.loads(sfumato(*given, "--ranges", "read", "--json").out)
+    assert "{name: bili, kind: numeric, whole: false, range: [0.0, 2.0]}" in told["schema"]
+
+
+def test_what_a_draft_refuses_is_one_line(sfumato, tmp_path: Path):
+    (tmp_path / "t.csv").write_text("x,label\n1,a\n2,b\n")
+    words = ("data", "schema", tmp_path / "t.csv")
+    assert "--epsilon 3 does not cover" in sfumato(*words, "--ranges", "read", "--epsilon", 3).line
+    assert "--static is for health records" in sfumato(*words, "--static", "s.csv").line
+    assert "--label is for a table" in sfumato(*words, "--id", "x", "--time", "label", "--label", "label").line
+    assert "is there already" in sfumato(*words, "--out", tmp_path / "t.csv").line
+    (tmp_path / "t.csv").write_text("")
+    assert "is empty" in sfumato(*words).line

@@ -246,6 +246,14 @@ COMMANDS = {
         example="sfumato data pack photos photos.store",
         matters="text vocabulary user input label folder size channels labels on_error",
     ),
+    "data schema": Command(
+        module="data",
+        function="data_schema",
+        options="SchemaOptions",
+        summary="draft the schema of a table or of health records, for a person to complete",
+        example="sfumato data schema bank.csv --label y --out bank.yaml",
+        matters="out label target drop numeric ranges epsilon id time outcome",
+    ),
     "data stores": Command(
         module="data",
         function="data_stores",

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
+    from sfumato.data.draft import draft_schema
     from sfumato.data.drawn_glyphs import glyphs
     from sfumato.data.ehr.dataset import EHRDataset
     from sfumato.data.ehr.events import ehr_from_events
@@ -61,6 +62,7 @@ __all__ = [
     "UserDataset",
     "UserOptions",
     "criteo_schema",
+    "draft_schema",
     "ehr_from_events",
     "ehr_from_tables",
     "examples_from_arrays",

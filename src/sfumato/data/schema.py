@@ -55,6 +55,9 @@ KINDS = (
     "numeric (low, high, log, fill), category (buckets or values, hex, most, separator), label (values), target, "
     "count, drop"
 )
+FLAGS = ("False", "True")
+"""Booleans as texts: those of typed files, and of text that writes them in any case."""
+
 _LARGEST_COUNT = 2.0**53  # beyond it doubles skip whole numbers
 _HEX = re.compile(r"[0-9a-fA-F]{1,8}")
 _REMEMBERED = 1 << 15  # values of a column whose ids are kept while a table is read
@@ -183,7 +186,7 @@ class CategoryColumn:
             InputError: a value has other than hexadecimal digits, or too many, where it must not.
         """
         known_ids = {} if known_ids is None else known_ids
-        known = {value: 2 + i for i, value in enumerate(self.values)}
+        known = {value: 2 + place for value, place in places_of(self.values).items()}
         size = self.size
         numbers = np.empty(len(values), np.int64)
         for i, value in enumerate(values):
@@ -255,6 +258,12 @@ class LabelColumn:
 
     name: str
     values: tuple[str, ...] | None = None
+
+    def texts(self, values: Sequence[str]) -> list[str]:
+        """Values as they were declared, where they are booleans in another case."""
+        declared = self.values or ()
+        places = places_of(declared)
+        return [declared[places[value]] if value in places else value for value in values]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -387,6 +396,20 @@ def column(name: str, declared: Any) -> NumericColumn | CategoryColumn | LabelCo
     return _numeric(name, facts) if kind == "numeric" else _category(name, facts)
 
 
+def places_of(values: Sequence[str]) -> dict[str, int]:
+    """The place of each declared value; that of booleans in any usual case.
+
+    >>> places_of(["no", "yes"]), places_of(["False", "True"])["TRUE"], places_of(["False", "True"])["false"]
+    ({'no': 0, 'yes': 1}, 1, 0)
+    """
+    places = {value: place for place, value in enumerate(values)}
+    if values and set(values) <= set(FLAGS):
+        places |= {
+            written: place for value, place in list(places.items()) for written in (value.lower(), value.upper())
+        }
+    return places
+
+
 def as_text(value: object) -> str:
     """A typed value as it would stand in a CSV: 3.0 as 3, so that CSV and Parquet give the same ids."""
     if value is None:
@@ -445,7 +468,7 @@ def _values(name: str, facts: Mapping[str, Any]) -> tuple[str, ...] | None:
     if isinstance(values, str | Mapping) or not isinstance(values, Sequence) or not values:
         raise InputError(f"column {name!r} needs a list of values, got {values!r}")
     for value in values:
-        if isinstance(value, bool) or value is None or not isinstance(value, str | int | float):
+        if value is None or not isinstance(value, str | int | float):
             raise InputError(f"column {name!r} declares the value {value!r}; write it in quotes, as it is in the table")
     texts = tuple(as_text(value) for value in values)
     twice = [text for i, text in enumerate(texts) if text in texts[:i]]
@@ -466,10 +489,33 @@ def _number(name: str, facts: Mapping[str, Any], field: str) -> float:
     return number
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML in which yes, no, on and off are texts, as in YAML 1.2 and in tables; true and false are booleans."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, rule) for tag, rule in rules if tag != "tag:yaml.org,2002:bool"]
+    for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+
+
+def load_yaml(text: str) -> Any:
+    """What a text of YAML holds.
+
+    >>> load_yaml("{default: [no, yes], log: true}")
+    {'default': ['no', 'yes'], 'log': True}
+
+    Raises:
+        yaml.YAMLError: it is none.
+    """
+    return yaml.load(text, _Loader)  # a loader without objects of Python
+
+
 def _loaded(file: Path) -> Mapping[str, Any]:
     try:
         text = file.read_text("utf-8")
-        content = json.loads(text) if file.suffix == ".json" else yaml.safe_load(text)
+        content = json.loads(text) if file.suffix == ".json" else load_yaml(text)
     except FileNotFoundError:
         raise InputError(f"there is no schema {file}; write one: column: {{kind: …}} with {KINDS}") from None
     except (OSError, ValueError, yaml.YAMLError) as error:

@@ -38,7 +38,7 @@ from sfumato._check import InputError, one_of
 from sfumato._files import write_atomic
 from sfumato._types import RecordUnit
 from sfumato.data.columns import canonical, is_missing
-from sfumato.data.schema import as_text
+from sfumato.data.schema import as_text, load_yaml, places_of
 
 TimeUnit = Literal["minutes", "hours", "days"]
 
@@ -138,7 +138,7 @@ class Column:
     @cached_property
     def _codes(self) -> dict[str, int]:
         codes = {canonical(category): code for code, category in enumerate(self.categories)}
-        return codes | {category: code for code, category in enumerate(self.categories)}
+        return codes | places_of(self.categories)
 
     def code(self, value: str) -> int | None:
         """The place of a value among the categories, None if it is none of them; 1.0 is 1."""
@@ -269,7 +269,7 @@ class Schema:
             InputError: it is not YAML, or a field is unknown, missing or of another kind.
         """
         try:
-            content = yaml.safe_load(text)
+            content = load_yaml(text)
         except yaml.YAMLError as error:
             raise InputError(f"the schema is not YAML: {' '.join(str(error).split())[:300]}") from None
         facts = _fields("the schema", content, {"id", "time", "time_unit", "static", "temporal"}, set(_OPTIONAL))
@@ -348,7 +348,7 @@ def _column(part: str, content: object) -> Column:
     if not isinstance(categories, list):
         raise InputError(f"column {name!r} needs a list of categories, got {categories!r}")
     for category in categories:
-        if isinstance(category, bool) or not isinstance(category, str | int | float):
+        if not isinstance(category, str | int | float):
             raise InputError(f"column {name!r} has the category {category!r}; write it in quotes, as the table has it")
     ends = facts.get("range")
     if ends is not None and not (isinstance(ends, list) and len(ends) == 2 and all(map(_is_number, ends))):

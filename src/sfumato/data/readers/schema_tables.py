@@ -81,7 +81,7 @@ def table(
                 ids = [one.bags(columns[one.name], seen[one.name], repairs, where) for one in schema.categories]
                 inputs.append(np.concatenate(ids, 1))
             if label and codes:
-                writer.add(inputs, codes.codes(columns[label.name], where))
+                writer.add(inputs, codes.codes(label.texts(columns[label.name]), where))
             else:
                 writer.add(inputs, _targets(schema.targets, columns, where))
             if progress is not None:
