@@ -497,7 +497,8 @@ _Loader.yaml_implicit_resolvers = {
     first: [(tag, rule) for tag, rule in rules if tag != "tag:yaml.org,2002:bool"]
     for first, rules in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
-_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
+_BOOLEAN = re.compile(r"^(?:true|True|TRUE|false|False|FALSE)$")
+_Loader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOLEAN, list("tTfF"))
 
 
 def load_yaml(text: str) -> Any:
