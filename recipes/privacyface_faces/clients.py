@@ -31,10 +31,13 @@ CLIENTS = ("LFW men A", "LFW men B", "LFW women", "CFP + CelebA")
 GALLERY = 3
 """Pictures that an attacker has of an identity; they are in no centre."""
 
+_NETWORK = "mobilefacenet.safetensors"
+_FILES = {"lfw": "lfw_112.parquet", "cfp": "cfp_112.parquet", "celeba": "celeba_299_112.parquet"}
 _AGREEMENT = 0.3
 _MOST = {"lfw": 6, "cfp": 8, "celeba": 10}
 _PUBLIC_SINGLE, _PUBLIC_SEVERAL = 300, 200
 _BOX = (10.5, 3.5, 101.5, 94.5)  # of LFW's pictures, to the template of the network
+_TEMPLATE = 112
 _AT_ONCE = 13  # what a block makes of them stays in the caches of a core
 _QUICK = 6  # times fewer identities
 
@@ -48,7 +51,8 @@ class Client:
         identities: their names, sorted, text [identities].
         owners: whose each picture is, int64 [n].
         rows: of the pictures in the order of `pictures`, int64 [n].
-        embeddings: of the pictures, float32 [n, 128].
+        embeddings: of the pictures, of length 1, float32 [n, 128].
+        features: what the network's last layer makes them of, float32 [n, 512].
         gallery: whether a picture is the attacker's, bool [n]: three of each identity that has four or more.
     """
 
@@ -57,6 +61,7 @@ class Client:
     owners: np.ndarray
     rows: np.ndarray
     embeddings: np.ndarray
+    features: np.ndarray
     gallery: np.ndarray
 
     @property
@@ -75,19 +80,22 @@ def clients(folder: Path | None = None, quick: bool = False) -> dict[str, Client
     """The four clients, and the public people under `PUBLIC`."""
     folder = folder or SHARED
     who, source, number = _listed(folder, quick)
-    embeddings = _embeddings(folder, quick)
+    features, layer = _features(folder, quick), network(folder).embedding
     group = _groups(folder, who, source, quick)
     found = {}
     for name in (*CLIENTS, PUBLIC):
         rows = np.flatnonzero(group == name)
         identities, owners = np.unique(who[rows], return_inverse=True)
         several = np.bincount(owners)[owners] > GALLERY
+        with torch.inference_mode():
+            raw = layer(torch.from_numpy(np.array(features[rows])))  # pyright: ignore
         found[name] = Client(
             name=name,
             identities=identities,
             owners=owners,
             rows=rows,
-            embeddings=np.asarray(embeddings[rows]),
+            embeddings=torch.nn.functional.normalize(raw, dim=1).numpy(),
+            features=np.array(features[rows]),
             gallery=several & (number[rows] < GALLERY) & (name != PUBLIC),
         )
     return found
@@ -98,24 +106,27 @@ def pictures(rows: np.ndarray, folder: Path | None = None, quick: bool = False) 
     return _decoded(folder or SHARED, rows, quick)
 
 
-def network(folder: Path | None = None) -> torch.nn.Module:
+def network(folder: Path | None = None) -> models.MobileFaceNet:
     """The public backbone."""
     found = models.mobilefacenet()
-    models.load_pretrained(found, (folder or SHARED) / "mobilefacenet.safetensors")
+    models.load_pretrained(found, (folder or SHARED) / _NETWORK)
     return found.eval()
 
 
 def embed(images: np.ndarray, folder: Path | None = None) -> np.ndarray:
     """The public backbone's embeddings of length 1, float32 [n, 128]."""
-    model, found = network(folder), []
+    model = network(folder)
+    return torch.nn.functional.normalize(_mapped(model, images), dim=1).numpy()
+
+
+def _mapped(model: torch.nn.Module, images: np.ndarray) -> torch.Tensor:
     with torch.inference_mode():
-        for start in range(0, len(images), _AT_ONCE):
-            raw = model(data.to_tensor(images[start : start + _AT_ONCE]))
-            found.append(torch.nn.functional.normalize(raw, dim=1).numpy())
-    return np.concatenate(found)
+        parts = [data.to_tensor(images[start : start + _AT_ONCE]) for start in range(0, len(images), _AT_ONCE)]
+        return torch.cat([model(part) for part in parts])
 
 
-def _draw(label: str, name: str) -> int:
+def draw(label: str, name: str) -> int:
+    """A number of 64 bits that follows from a name, and for each label is another."""
     return int.from_bytes(hashlib.sha256(f"{label}:{name}".encode()).digest()[:8], "big")
 
 
@@ -130,12 +141,12 @@ def _listed(folder: Path, quick: bool) -> tuple[np.ndarray, np.ndarray, np.ndarr
 def _tables(folder: Path, quick: bool) -> list[tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]]:
     """For each source: rows of its file, people, the source, numbers among each person's pictures."""
     found = []
-    for source, file, columns in (
-        ("lfw", "lfw_112.parquet", ["person", "number"]),
-        ("cfp", "cfp_112.parquet", ["person", "pose", "number"]),
-        ("celeba", "celeba_299_112.parquet", ["person", "agreement"]),
+    for source, columns in (
+        ("lfw", ["person", "number"]),
+        ("cfp", ["person", "pose", "number"]),
+        ("celeba", ["person", "agreement"]),
     ):
-        table = pq.read_table(folder / file, columns=columns)
+        table = pq.read_table(folder / _FILES[source], columns=columns)
         rows = np.arange(table.num_rows)
         if source == "cfp":
             rows = rows[np.array(table["pose"].to_pylist()) == "frontal"]
@@ -149,7 +160,7 @@ def _tables(folder: Path, quick: bool) -> list[tuple[np.ndarray, np.ndarray, np.
         numbers = np.arange(len(rows)) - np.repeat(starts, np.diff(np.r_[starts, len(rows)]))
         kept = numbers < _MOST[source]
         if quick:
-            kept &= np.array([_draw("quick", person) % _QUICK == 0 for person in people.tolist()])
+            kept &= np.array([draw("quick", person) % _QUICK == 0 for person in people.tolist()])
         found.append((rows[kept], people[kept], np.full(int(kept.sum()), source), numbers[kept]))
     return found
 
@@ -165,7 +176,7 @@ def _groups(folder: Path, who: np.ndarray, source: np.ndarray, quick: bool) -> n
     public: set[str] = set()
     for some, most in ((counts == 1, _PUBLIC_SINGLE), (counts > 1, _PUBLIC_SEVERAL)):
         public |= set(
-            sorted(names[some & usable].tolist(), key=partial(_draw, PUBLIC))[: most // _QUICK if quick else most]
+            sorted(names[some & usable].tolist(), key=partial(draw, PUBLIC))[: most // _QUICK if quick else most]
         )
 
     def group(name: str) -> str:
@@ -177,37 +188,47 @@ def _groups(folder: Path, who: np.ndarray, source: np.ndarray, quick: bool) -> n
             return PUBLIC
         if gender.get(name[4:]) == "F":
             return CLIENTS[2]
-        return CLIENTS[_draw("half", name) % 2] if gender.get(name[4:]) == "M" else ""
+        return CLIENTS[draw("half", name) % 2] if gender.get(name[4:]) == "M" else ""
 
     by_name = {name: group(name) for name in np.unique(who).tolist()}
     return np.array([by_name[name] for name in who.tolist()])
 
 
-def _embeddings(folder: Path, quick: bool) -> np.ndarray:
-    """Of all pictures that are used, float32 [n, 128], from the cache or computed."""
-    weights = hashlib.sha256((folder / "mobilefacenet.safetensors").read_bytes()).hexdigest()[:16]
-    who, _, _ = _listed(folder, quick)
-    used = hashlib.sha256("\n".join(who.tolist()).encode()).hexdigest()[:16]
+def _features(folder: Path, quick: bool) -> np.ndarray:
+    """What the last layer reads of all pictures that are used, float32 [n, 512], from the cache or computed."""
+    total = sum(len(rows) for rows, *_ in _tables(folder, quick))
 
     def compute() -> np.ndarray:
-        parts = np.array_split(np.arange(len(who)), max(1, len(who) // 1000))
-        return np.concatenate([embed(_decoded(folder, part, quick), folder) for part in parts])
+        model = network(folder)
+        model.embedding = torch.nn.Identity()  # pyright: ignore
+        parts = np.array_split(np.arange(total), max(1, total // 1000))
+        return np.concatenate([_mapped(model, _decoded(folder, part, quick)).numpy() for part in parts])
 
-    return public_features.cached(f"mobilefacenet-{weights}-{used}", compute)
+    return public_features.cached(f"mobilefacenet-512-{_key(folder, quick)}", compute)
+
+
+def _key(folder: Path, quick: bool) -> str:
+    """A digest of what decides the features: the network's weights, the pictures, which are read, how they are cut."""
+    found = hashlib.sha256(repr((_BOX, _TEMPLATE)).encode())
+    for file in (_NETWORK, *_FILES.values()):
+        found.update(hashlib.sha256((folder / file).read_bytes()).digest())
+    for rows, *_ in _tables(folder, quick):
+        found.update(b"%d:" % len(rows) + rows.astype("<i8").tobytes())
+    return found.hexdigest()[:16]
 
 
 def _decoded(folder: Path, rows: np.ndarray, quick: bool) -> np.ndarray:
     found, start = [], 0
-    for (places, *_), file in zip(
-        _tables(folder, quick), ("lfw_112.parquet", "cfp_112.parquet", "celeba_299_112.parquet"), strict=True
-    ):
+    for (places, *_), file in zip(_tables(folder, quick), _FILES.values(), strict=True):
         inside = rows[(rows >= start) & (rows < start + len(places))] - start
         start += len(places)
         if not len(inside):
             continue
         for each in _column(folder / file).take(places[inside]).to_pylist():
             picture = Image.open(io.BytesIO(each["bytes"])).convert("RGB")
-            found.append(np.asarray(picture.resize((112, 112), box=_BOX) if file.startswith("lfw") else picture))
+            if file == _FILES["lfw"]:
+                picture = picture.resize((_TEMPLATE, _TEMPLATE), box=_BOX)
+            found.append(np.asarray(picture))
     return np.stack(found)
 
 

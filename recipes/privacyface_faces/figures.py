@@ -35,7 +35,7 @@ ATTACKED = (0.1, 1.0, 10.0)
 
 _SIDE = 64  # of inverted pictures
 _SHOWN = 4
-_QUICK = 6  # times fewer identities, and so a smaller threshold and a larger budget
+QUICK = 6  # times fewer identities, and so a smaller threshold and a larger budget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,13 +76,18 @@ def noisy(epsilon: float) -> str:
     return f"p̂, ε = {epsilon:g}"
 
 
+def exact(epsilon: float) -> str:
+    """What rows call the same caps' means without noise, where the caps were chosen at a budget."""
+    return f"p, caps chosen at ε = {epsilon:g}"
+
+
 def budget(epsilon: float, quick: bool) -> float:
     """The ε that is spent where rows are named after this one."""
-    return _QUICK * epsilon if quick else epsilon
+    return QUICK * epsilon if quick else epsilon
 
 
 def _smaller(plan: DPLC) -> DPLC:
-    return replace(plan, epsilon=budget(plan.epsilon, quick=True), threshold=plan.threshold // _QUICK)
+    return replace(plan, epsilon=budget(plan.epsilon, quick=True), threshold=plan.threshold // QUICK)
 
 
 def cosines(seed: int, runs: int, quick: bool, folder: Path | None) -> dict[str, Any]:
@@ -112,29 +117,31 @@ def cosines(seed: int, runs: int, quick: bool, folder: Path | None) -> dict[str,
 
 
 def identification(seed: int, runs: int, quick: bool, folder: Path | None) -> dict[str, Any]:
-    """For each client: the share of identities that are found behind w, p, and p̂ at each budget; and by chance."""
+    """For each client: the share of identities found behind w, and behind p and p̂ at each budget; and by chance.
+
+    A share is None where no cap holds anyone of whom the attacker has pictures.
+    """
     found: dict[str, Any] = {}
     for name in CLIENTS:
         client = clients.clients(folder, quick)[name]
         gallery, owners = client.embeddings[client.gallery], client.owners[client.gallery]
         known = client.known
-        rates = {
-            "w": identification_rate(client.centres[known], [known[[at]] for at in range(len(known))], gallery, owners)
-        }
+        alone = [known[[at]] for at in range(len(known))]
+        rates: dict[str, list[float | None]] = {"w": [_rate(client.centres[known], alone, gallery, owners)]}
         for epsilon in ATTACKED:
             plan = replace(PLAN, epsilon=epsilon)
-            found_noisy, found_exact = [], []
             for run in range(runs):
                 released = release(client, _smaller(plan) if quick else plan, seed * runs + run, folder, quick)
                 members = [np.intersect1d(each, known) for each in released.members]
-                if not any(map(len, members)):
-                    continue
                 directions = np.stack([cluster.direction for cluster in released.result.clusters])
-                found_noisy.append(identification_rate(directions, members, gallery, owners))
-                found_exact.append(identification_rate(released.exact, members, gallery, owners))
-            rates[noisy(epsilon)] = float(np.mean(found_noisy))
-            rates["p"] = float(np.mean(found_exact))
-        found[name] = {"rates": rates, "chance": 3 / len(known), "known": len(known), "delta": _delta(client)}
+                rates.setdefault(exact(epsilon), []).append(_rate(released.exact, members, gallery, owners))
+                rates.setdefault(noisy(epsilon), []).append(_rate(directions, members, gallery, owners))
+        found[name] = {
+            "rates": {kind: _mean(each) for kind, each in rates.items()},
+            "chance": 3 / len(known),
+            "known": len(known),
+            "delta": _delta(client),
+        }
     return found
 
 
@@ -148,7 +155,7 @@ def inversion(seed: int, quick: bool, folder: Path | None, out: Path) -> dict[st
     plan = Inversion(epochs=2 if quick else 50, seed=seed)
     decoder, _ = plan.fit(public.embeddings, _sized(clients.pictures(public.rows, folder, quick), _SIDE))
     found: dict[str, Any] = {}
-    shown: dict[str, list[np.ndarray]] = {"pictures": [], "w": [], "p": [], noisy(1.0): []}
+    shown: dict[str, list[np.ndarray]] = {"pictures": [], "w": [], exact(1.0): [], noisy(1.0): []}
     for name in CLIENTS:
         client = everyone[name]
         gallery, owners = client.embeddings[client.gallery], client.owners[client.gallery]
@@ -159,13 +166,13 @@ def inversion(seed: int, quick: bool, folder: Path | None, out: Path) -> dict[st
         directions = np.stack([cluster.direction for cluster in released.result.clusters])
         parts = {
             "w": (client.centres[known], [known[[at]] for at in range(len(known))]),
-            "p": (released.exact, members),
+            exact(1.0): (released.exact, members),
             noisy(1.0): (directions, members),
         }
         rates = {}
         for kind, (vectors, behind) in parts.items():
             made = invert(decoder, vectors)
-            rates[kind] = identification_rate(clients.embed(_sized(made, 112), folder), behind, gallery, owners)
+            rates[kind] = _rate(clients.embed(_sized(made, 112), folder), behind, gallery, owners)
             shown[kind].append(made[0])
         shown["pictures"].append(
             _sized(clients.pictures(client.rows[client.owners == known[0]][:1], folder, quick), _SIDE)[0]
@@ -176,10 +183,11 @@ def inversion(seed: int, quick: bool, folder: Path | None, out: Path) -> dict[st
 
 
 def release(client: Client, plan: DPLC, seed: int, folder: Path | None, quick: bool) -> Released:
-    """One release of a client, next to what it would be without noise."""
+    """One release of a client, next to what it would be without noise; each client has random numbers of its own."""
     candidates, back = public_parts(folder, quick)
     centres = _centres(client)
-    result = replace(plan, seed=seed, delta=_delta(client)).release(centres, candidates, projection=back)
+    plan = replace(plan, seed=clients.draw(f"release {seed}", client.name), delta=_delta(client))
+    result = plan.release(centres, candidates, projection=back)
     inner = _unit(centres @ back)
     left, exact, members = np.ones(len(centres), bool), [], []
     for cluster in result.clusters:
@@ -189,6 +197,16 @@ def release(client: Client, plan: DPLC, seed: int, folder: Path | None, quick: b
         if cluster.usable:
             left &= inner @ (cluster.direction @ back) < math.cos(plan.radius)
     return Released(result=result, exact=_unit(np.stack(exact)), members=members)
+
+
+def _rate(vectors: np.ndarray, members: list[np.ndarray], gallery: np.ndarray, owners: np.ndarray) -> float | None:
+    """The share of identities found; None where no one is behind any vector."""
+    return identification_rate(vectors, members, gallery, owners) if any(map(len, members)) else None
+
+
+def _mean(values: list[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return float(np.mean(there)) if there else None
 
 
 @cache

@@ -3,8 +3,8 @@
     run.py [--quick] [--seeds N] [--jobs N] [--out DIR] [--only TEXT] [--data FOLDER]
 
 --data is the folder of shared data; it is read, never copied. Rows of the table come from `figures` (centres only).
-cosine.svg is drawn next to results.json. Fails if no private cluster was released. The pictures that a decoder makes
-stay in the folder of the run, as inverted.png: they are private.
+cosine.svg and occupancy.svg are drawn next to results.json. Fails if no private cluster was released. The pictures that
+a decoder makes stay in the folder of the run, as inverted.png: they are private.
 """
 
 import sys
@@ -16,9 +16,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cells
 import figures
+import numpy as np
 from clients import CLIENTS
 
 from sfumato._files import read_json, write_json
+from sfumato.federated.clustering import cap_share
 from sfumato.report.plots import COLOURS, save
 
 FOLDER = Path(__file__).resolve().parent
@@ -33,6 +35,8 @@ MEASURED = {
     "whole": "cosine of p and p̂, in all 128 dimensions",
 }
 CHANCE = "three identities at random"
+SPACES, ANGLES = (16, 32, 64, 128, 512), np.linspace(1.0, 1.57, 115).round(3).tolist()
+"""Dimensions and radii of the figure of caps."""
 FIELD = {"ρ": "radius", "ε": "epsilon", "Q": "releases"}
 
 
@@ -71,14 +75,19 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[di
     for method, metric in ((IDENTIFICATION, "identities found"), (INVERSION, "identities found by inverted pictures")):
         rates = found[method][0][CLIENTS[0]]["rates"]
         budgets = {figures.noisy(epsilon): figures.budget(epsilon, quick) for epsilon in figures.ATTACKED}
-        for kind in (kind for kind in ("w", "p", *budgets, CHANCE) if kind in rates or kind == CHANCE):
+        kinds = ("w", *map(figures.exact, figures.ATTACKED), *budgets)
+        for kind in (*(kind for kind in kinds if kind in rates), CHANCE):
             epsilon = budgets.get(kind)
             for name in CLIENTS:
                 measured = [each[name] for each in found[method]]
                 values = [each["chance"] if kind == CHANCE else each["rates"][kind] for each in measured]
+                values = [value for value in values if value is not None]
                 delta = measured[0]["delta"] if epsilon else None
-                rows.append(_row(kind, name, metric, values, epsilon, delta))
-    draw(rows, place(COSINES, 0).parent if quick else FOLDER)
+                if values:
+                    rows.append(_row(kind, name, metric, values, epsilon, delta))
+    folder = place(COSINES, 0).parent if quick else FOLDER
+    draw(rows, folder)
+    draw_occupancy(folder)
     return rows
 
 
@@ -127,6 +136,29 @@ def draw(rows: list[dict[str, Any]], folder: Path) -> None:
         figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
 
     save(folder / "cosine.svg", (9.6, 3.6), fill)
+
+
+def occupancy() -> dict[int, list[tuple[float, float]]]:
+    """The share of the sphere in a cap, as pairs of ρ and share, by dimensions."""
+    return {space: [(angle, cap_share(space, angle)) for angle in ANGLES] for space in SPACES}
+
+
+def draw_occupancy(folder: Path) -> None:
+    """How much of the sphere a cap holds: what share of centres without any clusters it would."""
+
+    def fill(figure: Any) -> None:
+        axes = figure.subplots()
+        for place, (space, points) in enumerate(occupancy().items()):
+            axes.plot(*zip(*points, strict=True), color=COLOURS[place], label=f"{space} dimensions")
+        axes.axvline(figures.PLAN.radius, color=COLOURS[6], linewidth=0.8, linestyle=":")
+        axes.set_yscale("log")
+        axes.set_ylim(1e-10, 1)
+        axes.set_xlabel("ρ")
+        axes.set_ylabel("share of the sphere in a cap")
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.legend(frameon=False)
+
+    save(folder / "occupancy.svg", (4.8, 3.6), fill)
 
 
 def main() -> None:

@@ -37,10 +37,71 @@ def test_pictures_of_the_attacker_are_in_no_centre(script):
         owners=owners,
         rows=np.arange(11),
         embeddings=embeddings,
+        features=embeddings,
         gallery=gallery,
     )
     assert client.known.tolist() == [0, 2]
     np.testing.assert_allclose(client.centres[0], embeddings[3] / np.linalg.norm(embeddings[3]), atol=1e-5)
+
+
+def test_features_are_kept_under_what_decides_them(script, tmp_path, monkeypatch):
+    clients = script("privacyface_faces", "clients")
+    for file in (clients._NETWORK, *clients._FILES.values()):
+        (tmp_path / file).write_bytes(file.encode())
+    rows = [np.arange(4), np.arange(2), np.arange(3)]
+    monkeypatch.setattr(clients, "_tables", lambda folder, quick: [(each,) for each in rows])
+    keys = [clients._key(tmp_path, False)]
+    assert clients._key(tmp_path, False) == keys[0]
+    for file in (clients._NETWORK, *clients._FILES.values()):
+        (tmp_path / file).write_bytes(b"other")
+        keys.append(clients._key(tmp_path, False))
+    rows[0] = np.array([0, 1, 3, 2])
+    keys.append(clients._key(tmp_path, False))
+    rows[0], rows[1] = np.arange(3), np.arange(3)
+    keys.append(clients._key(tmp_path, False))
+    monkeypatch.setattr(clients, "_BOX", (0, 0, 112, 112))
+    keys.append(clients._key(tmp_path, False))
+    assert len(set(keys)) == len(keys)
+
+
+def test_clients_draw_noise_of_their_own(script, monkeypatch):
+    clients, figures = script("privacyface_faces", "clients"), script("privacyface_faces", "figures")
+    rng = np.random.default_rng(0)
+    embeddings = rng.normal(size=(200, 8)).astype(np.float32)
+    candidates, back = np.eye(8)[:2], np.eye(8)[:, :4]
+    monkeypatch.setattr(figures, "public_parts", lambda folder, quick: (candidates, back))
+    plan = figures.replace(figures.PLAN, threshold=10)
+    directions = []
+    for name, seed in (("a", 0), ("a", 0), ("b", 0), ("a", 1)):
+        client = clients.Client(
+            name=name,
+            identities=np.arange(200).astype(str),
+            owners=np.arange(200),
+            rows=np.arange(200),
+            embeddings=embeddings,
+            features=embeddings,
+            gallery=np.zeros(200, bool),
+        )
+        directions.append(figures.release(client, plan, seed, None, False).result.clusters[0].direction.tolist())
+    assert directions[0] == directions[1]
+    assert directions[0] != directions[2] != directions[3] != directions[0]
+
+
+def test_a_rate_without_anyone_to_find_is_none_and_not_a_number_that_is_none(script):
+    figures = script("privacyface_faces", "figures")
+    gallery, owners = np.eye(4), np.arange(4)
+    assert figures._rate(np.eye(4)[:1], [np.array([], np.int64)], gallery, owners) is None
+    assert figures._rate(np.eye(4)[:1], [np.array([0])], gallery, owners) == 1
+    assert figures._mean([None, 1.0, 0.0]) == 0.5
+    assert figures._mean([None]) is None
+
+
+def test_the_figure_of_caps_has_the_known_shares(script):
+    run = script("privacyface_faces")
+    known = dict(run.occupancy()[512])
+    assert known[1.5] == pytest.approx(0.055, abs=5e-4)
+    assert known[1.4] == pytest.approx(5e-5, rel=0.1)
+    assert known[1.3] == pytest.approx(4e-10, rel=0.1)
 
 
 @pytest.mark.slow
@@ -54,6 +115,9 @@ def test_every_row_of_faces_runs_and_clusters_are_released(shared, tmp_path):
     assert any(row["mean"] > 0 for row in rows if row["metric"] == "clusters that reach the threshold")
     assert all(-1 <= row["mean"] <= 1 for row in rows)
     found = {(row["method"], row["measure"]): row["mean"] for row in rows if row["metric"] == "identities found"}
-    assert found["w", "CFP + CelebA"] > 0.8 > found["p", "CFP + CelebA"]
+    for epsilon in ("0.1", "1", "10"):
+        assert {f"p, caps chosen at ε = {epsilon}", f"p̂, ε = {epsilon}"} <= {method for method, _ in found}
+    assert found["w", "CFP + CelebA"] > 0.8 > found["p, caps chosen at ε = 10", "CFP + CelebA"]
     assert (tmp_path / "quick" / "cosine.svg").read_text().count("<svg") == 1
+    assert (tmp_path / "quick" / "occupancy.svg").read_text().count("<svg") == 1
     assert (tmp_path / "quick" / "inversion-0" / "inverted.png").exists()
