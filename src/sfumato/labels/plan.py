@@ -21,6 +21,7 @@ import numpy as np
 from sfumato._bar import Progress, silent
 from sfumato._check import InputError
 from sfumato._parts import to_json
+from sfumato.training.supervised import Supervised  # not for types only: the command reads annotations
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from sfumato.ledger import Budget
     from sfumato.runs import Checkpoint, Facts, Run
     from sfumato.statement import Statement
-    from sfumato.training import Supervised
 
 
 _PUBLIC = ("model", "model_options", "normalisation", "classes", "outputs", "input_shapes", "version")
