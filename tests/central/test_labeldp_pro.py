@@ -216,6 +216,8 @@ def test_statistics_of_public_batch_norm_get_their_gradient_after_the_projection
         ({"projection_steps": 0}, "projection_steps must be"),
         ({"projection_tolerance": 0.0}, "projection_tolerance must be"),
         ({"averaging": 1.0}, "averaging must be"),
+        ({"tables": "deferred"}, "tables=deferred is for dpsgd"),
+        ({"tables": "adafest"}, "tables=adafest is for dpsgd"),
     ],
     ids=str,
 )

@@ -33,6 +33,7 @@ from sfumato._parts import part, plan
 from sfumato._types import Algorithm, Assumption, Stated, Unit
 from sfumato.central.dpsgd import DPSGD
 from sfumato.sampling import COHORTS, FixedSize, Poisson, Sampler
+from sfumato.training.table_training import TABLES, DenseTables
 
 if TYPE_CHECKING:
     from torch import nn
@@ -79,6 +80,11 @@ class LabelDPPro(DPSGD):
             raise InputError(
                 f"task={self.task} has no classes that a label could be one of; use task=classes, or for numbers "
                 "sfumato dpsgd or labels that are randomised"
+            )
+        if not isinstance(self.tables, DenseTables):
+            raise InputError(
+                f"tables={TABLES.word(self.tables)} is for dpsgd: a projection needs the noise of all rows; use "
+                "tables=dense"
             )
         if not isinstance(self.cohort, Poisson | FixedSize):
             raise InputError(
