@@ -1,5 +1,6 @@
 """Deferred noise: the law of dense noise, whatever is read when."""
 
+import math
 from itertools import product
 
 import numpy as np
@@ -134,6 +135,16 @@ def test_all_that_is_read_has_the_law_of_dense_noise(name: str) -> None:
         assert stats.kstest((found[:, column] - mean[column]) / scale, "norm").pvalue > 1e-4
     whitened = np.linalg.solve(np.linalg.cholesky(covariance), (found - mean).T)  # jointly normal, and not each alone
     assert stats.kstest((whitened**2).sum(axis=0), "chi2", args=(len(mean),)).pvalue > 1e-4
+
+
+def test_small_noise_after_large_noise_is_owed_in_full() -> None:
+    history, stds = History(), np.maximum(1e-3, 1e6 * np.exp(-0.2 * np.arange(300)))
+    for std in stds.tolist():
+        history.append(rate=1.0, noise_std=std)
+    starts = np.repeat(np.arange(1, 301), 2)
+    before = np.tile([False, True], 300)
+    owed = [math.sqrt(math.fsum(stds[first:] ** 2)) for first in (starts - before).tolist()]
+    np.testing.assert_allclose(history.collected(starts, 300, noise_before=before), owed, rtol=1e-6)
 
 
 def test_what_was_read_stays_and_no_noise_is_drawn_twice() -> None:

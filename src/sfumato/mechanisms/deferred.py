@@ -51,6 +51,7 @@ from sfumato._check import InputError
 if TYPE_CHECKING:
     from sfumato._random import RandomSource
 
+_LOST = 2.0**-20  # of a sum, below which differences of sums are taken again: their round-off would count
 _ROWS = 1 << 14  # rows that are caught up with at a time: bounds the memory of a flush
 
 
@@ -153,8 +154,13 @@ class History:
         Args:
             starts, end, noise_before: as for `between`.
         """
-        sums = self._collected
-        return np.sqrt(sums[end] - sums[starts - noise_before])
+        sums, firsts = self._collected, starts - noise_before
+        variances = sums[end] - sums[firsts]
+        lost = variances < _LOST * sums[end]
+        if lost.any():  # noise much smaller than earlier noise: take sums that hold none of the earlier steps
+            known, which = np.unique(firsts[lost], return_inverse=True)
+            variances[lost] = self.between(known, end)[1][which, 0, 0]
+        return np.sqrt(variances)
 
     def _go(self, phi: np.ndarray, covariance: np.ndarray, reached: np.ndarray, chosen: np.ndarray, level: int) -> None:
         """Take some of the intervals one block further, in place."""
