@@ -277,6 +277,34 @@ def test_a_run_that_was_stopped_goes_on_with_the_noise_that_it_has_released(serv
     assert np.array_equal(found[1], found[2])  # and a run that has ended draws none
 
 
+class StopsAtOnce(Callback):
+    """Asks the run to stop when the untrained model is measured."""
+
+    def on_evaluation(self, row: dict, model: nn.Module) -> None:
+        """At the first measurement."""
+        raise Stop
+
+
+def test_a_run_stops_at_its_first_measurement_and_goes_on(tmp_path) -> None:
+    held = {"validation": records(60, seed=1), "out": tmp_path / "run"}
+    options = RunOptions(evaluate_every=4, callbacks=[StopsAtOnce()])
+    stopped = plan().fit(clicks(), records(), **held, options=options)
+    assert not stopped.finished
+    assert stopped.statement.epsilon == 0
+    assert plan().fit(clicks(), records(), **held, resume=True, options=RunOptions(evaluate_every=4)).finished
+
+
+def test_a_rate_may_be_a_tensor() -> None:
+    rates = (0.25, torch.tensor(0.25))
+    made = [
+        plan(steps=3).fit(
+            clicks(), records(), options=RunOptions(optimizer=lambda given, rate=rate: torch.optim.SGD(given, lr=rate))
+        )
+        for rate in rates
+    ]
+    assert torch.equal(*(each.model.tables[0].weight for each in made))
+
+
 def killed(folder, **fields) -> None:
     options = RunOptions(checkpoint_every=3, evaluate_every=4, callbacks=[Dies()])
     with pytest.raises(RuntimeError, match="killed"):

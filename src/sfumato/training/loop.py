@@ -199,7 +199,10 @@ class Loop:
         self._refuse_other_reads()
         if not self._resumed:
             self._begin()
-            self._evaluate(cadence, evaluate, show)
+            try:
+                self._evaluate(cadence, evaluate, show)
+            except Stop:
+                self.stopped = True
             self._save()
         while not self.finished and not self.stopped:
             try:

@@ -332,7 +332,7 @@ class Server:
             )
         settings = {name: groups[0][name] for name in ("momentum", "nesterov", "weight_decay")}
         average = None if self._average is None else self._average.decay
-        return RowSteps(**settings, rate=self._rates[0], schedule=self._schedule, average=average)
+        return RowSteps(**settings, rate=float(self._rates[0]), schedule=self._schedule, average=average)
 
     def restart(self) -> None:
         """Forget what was gathered from earlier rounds: momentum and running squares."""
