@@ -57,6 +57,8 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | `ballot check` | | what talliers check ballots with, from coins of their own | `voting.multi_party.shares` |
 | `tally noise` | | the noise on the counts of all queries | `voting.tally` |
 | `threshold noise` | | the noise on the highest counts | `voting.tally` |
+| `generated rows` | block, what | rows of a generated log | `data.zipf_clicks` |
+| `planted truth` | of what | the weights of its scores | `data.zipf_clicks` |
 | `tally token` | | the name of a question, for the tally | `voting.run` |
 | `cost of votes` | | the noise on what the answers cost | `voting.run` |
 | `stages` | | which rows are in which stage, by a public seed | `labels.lp_mst` |

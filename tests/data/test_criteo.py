@@ -74,6 +74,7 @@ def test_an_attribution_log_is_read_by_its_header(label: Any, tmp_path: Path) ->
     (tmp_path / "log.tsv.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
     data = open_examples(tmp_path / "log.tsv.gz", schema=criteo_schema("attribution", buckets=50, label=label))
     assert list(data.targets) == [int(label == "click")]  # type: ignore[arg-type]
+    assert data.num_users == 1
     assert data.columns[1] == ("campaign", *(f"cat{i}" for i in range(1, 10)))
     assert data.inputs[0][0].tolist() == [-1.0, -1.0]
     (tmp_path / "short.tsv").write_text("\n".join(line.rpartition("\t")[0] for line in lines))

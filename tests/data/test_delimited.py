@@ -378,6 +378,27 @@ def test_several_values_are_a_list_in_parquet_or_have_another_mark(tmp_path: Pat
         open_examples(tmp_path / "t.csv", schema={"tags": hashes, **TAGS})
 
 
+USERS = {"who": "user", "x": {"kind": "numeric", "low": 0, "high": 9}, "y": {"kind": "label", "values": [0, 1]}}
+
+
+def test_a_column_says_whose_each_row_is(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("x,who,y\n1,bo,0\n2,7,1\n3,bo,1\n4,007,0\n")
+    data = open_examples(tmp_path / "t.csv", schema=USERS)
+    assert (data.owners.tolist(), data.num_users) == ([0, 1, 0, 2], 3)  # 7 and 007 are two
+    assert repr(data).startswith("ExampleDataset(4 examples of 3 users of (1,) float32")
+    assert len(data.notes) == 1
+    stored = open_examples(tmp_path / "t.csv", schema=USERS, store=tmp_path / "store")
+    assert stored.fingerprint() == open_examples(tmp_path / "store").fingerprint() == data.fingerprint()
+    pq.write_table(pa.table({"x": [1, 2, 3, 4], "who": ["bo", "7", "bo", "007"], "y": [0, 1, 1, 0]}), tmp_path / "p.pq")
+    assert open_examples(tmp_path / "p.pq", schema=USERS).fingerprint() == data.fingerprint()
+    assert open_examples(tmp_path / "t.csv", schema={**USERS, "who": "drop"}).fingerprint() != data.fingerprint()
+    (tmp_path / "t.csv").write_text("x,who,y\n1,bo,0\n2,,1\n")
+    with pytest.raises(InputError, match=r"t\.csv line 3"):
+        open_examples(tmp_path / "t.csv", schema=USERS)
+    with pytest.raises(InputError, match="at most one user, got 'who' and 'y'; drop one"):
+        read_schema({**USERS, "y": "user", "z": {"kind": "label"}})
+
+
 @pytest.mark.parametrize(
     ("declared", "message"),
     [

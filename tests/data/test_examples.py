@@ -468,3 +468,14 @@ def test_features_and_tokens_pass_and_are_copied(dtype: str, expected: torch.dty
 def test_text_is_refused() -> None:
     with pytest.raises(InputError, match="numbers"):
         to_tensor(np.array(["a"]))
+
+
+@pytest.mark.parametrize("owners", [[0, 2, 2], [-1, 0, 1], [0, 1]])
+def test_users_are_numbered_without_gaps(owners: list[int]) -> None:
+    with pytest.raises(InputError, match="owners must be"):
+        ExampleDataset(inputs=(np.zeros((3, 1)),), owners=np.array(owners))
+
+
+def test_examples_without_users_have_no_number_of_them() -> None:
+    with pytest.raises(InputError, match="the examples have no users; declare a column as user in the schema"):
+        _ = examples_from_arrays(np.zeros((3, 1))).num_users

@@ -349,3 +349,19 @@ def test_a_division_by_position_is_an_assumption_of_the_training_part() -> None:
 def test_what_cannot_be_divided_is_refused(options, message: str) -> None:
     with pytest.raises(InputError, match=message):
         split_examples(numbered(10), **options)
+
+
+def test_examples_of_one_user_stay_in_one_part() -> None:
+    rng = np.random.default_rng(0)
+    users = rng.zipf(1.5, 2000) % 400
+    data = examples_from_arrays(np.arange(2000), rng.integers(0, 2, 2000), num_classes=2, users=users)
+    parts = split_examples(data, test=0.2, validation=0.1, seed=0)
+    held = [set(users[np.asarray(part.inputs[0][:])]) for part in parts]
+    assert [len(names) for names in held] == [part.num_users for part in parts]
+    assert sum(map(len, held)) == data.num_users
+    assert 0.1 * data.num_users < len(held[2]) < 0.3 * data.num_users
+    assert (parts.train.inputs[0][:] == parts.places).all()
+    for part in parts:  # the same examples are of one user as before
+        before = users[np.asarray(part.inputs[0][:])]
+        assert len({*zip(before.tolist(), part.owners.tolist(), strict=True)}) == part.num_users
+    assert parts.train.assumptions[0].values == {"things": "users"}

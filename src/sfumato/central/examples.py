@@ -24,6 +24,7 @@ from torch.utils._pytree import tree_map
 
 from sfumato._check import InputError, first_line
 from sfumato._random import mixed_bits
+from sfumato._types import Assumption, Stated
 from sfumato.central.example_training import ExampleTraining
 from sfumato.central.gradients import GradientSum
 from sfumato.central.tasks import (
@@ -295,6 +296,10 @@ class ExampleContribution(GradientSum):
                 self.trained.forget()
             losses.append(self._losses(inputs, targets))
         return losses[0] if self.copies == 1 else torch.stack(losses).mean(dim=0)
+
+    def assumptions(self) -> list[Stated]:
+        """What could not be tried; and that users with several examples are covered for each by itself."""
+        return [*super().assumptions(), *([] if self.data.owners is None else [Assumption("examples_of_users")])]
 
     def fingerprint(self) -> str:
         """Digest of the parameters' shapes, the loss and the data."""

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from sfumato.data.store.opened import write_examples
     from sfumato.data.text import Encoding, Tokenizer
     from sfumato.data.users import UserDataset, from_arrays
+    from sfumato.data.zipf_clicks import ZipfClicks
 
 __all__ = [
     "EHRDataset",
@@ -61,6 +62,7 @@ __all__ = [
     "UncountedTexts",
     "UserDataset",
     "UserOptions",
+    "ZipfClicks",
     "criteo_schema",
     "draft_schema",
     "ehr_from_events",

@@ -116,6 +116,8 @@ class ExampleDataset:
         notes: lines about what was skipped, clipped or converted while reading; they depend on the records and are
             not private.
         example_names: the examples' own names, such as the paths of their pictures; or None.
+        owners: whose each example is, int64 [N], users 0 … U − 1, each of whom has one or more; None where each example
+            stands alone.
     """
 
     inputs: tuple[ExampleRows, ...]
@@ -129,6 +131,7 @@ class ExampleDataset:
     found: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     example_names: Sequence[str] | None = None
+    owners: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         lengths = [int(rows.shape[0]) for rows in self.inputs]
@@ -142,8 +145,10 @@ class ExampleDataset:
             )
         self._refuse_names()
         self._refuse_targets()
+        self._refuse_owners()
         object.__setattr__(self, "inputs", tuple(read_only(rows) for rows in self.inputs))
         object.__setattr__(self, "targets", read_only(self.targets))
+        object.__setattr__(self, "owners", read_only(self.owners))
 
     def _refuse_names(self) -> None:
         """Refuse names of inputs that are not one keyword each."""
@@ -175,16 +180,41 @@ class ExampleDataset:
                 f"label_names must have one name a class ({classes or 'there are none'}), got {len(self.label_names)}"
             )
 
+    def _refuse_owners(self) -> None:
+        """Refuse users that are no numbers of users, each of whom has an example."""
+        owners = self.owners
+        if owners is None:
+            return
+        if owners.shape != (len(self),) or owners.dtype != np.int64:
+            raise InputError(f"owners must be int64 [{len(self)}], got {owners.dtype} {owners.shape}")
+        if len(owners) and (owners.min() < 0 or not np.bincount(owners, minlength=1).all()):
+            raise InputError("owners must be users 0, 1, …, each of whom has an example; number them without gaps")
+
     def __len__(self) -> int:
         return int(self.inputs[0].shape[0])
 
+    @property
+    def num_users(self) -> int:
+        """How many users the examples are of.
+
+        Raises:
+            InputError: each example stands alone.
+        """
+        if self.owners is None:
+            raise InputError(
+                "the examples have no users; declare a column as user in the schema, or give users= to "
+                "examples_from_arrays"
+            )
+        return int(self.owners.max(initial=-1)) + 1
+
     def __repr__(self) -> str:
-        """One line: examples, names, shapes, types, targets."""
+        """One line: examples, users, names, shapes, types, targets."""
         names = [f"{name} " for name in self.input_names] or [""] * len(self.inputs)
         shapes = " + ".join(
             f"{name}{tuple(rows.shape[1:])} {rows.dtype}" for name, rows in zip(names, self.inputs, strict=True)
         )
-        return f"ExampleDataset({len(self):,} examples of {shapes}, {self._describe_targets()})"
+        users = "" if self.owners is None else f" of {self.num_users:,} users"
+        return f"ExampleDataset({len(self):,} examples{users} of {shapes}, {self._describe_targets()})"
 
     def _describe_targets(self) -> str:
         """The targets in a few words."""
@@ -255,7 +285,8 @@ class ExampleDataset:
         places = positions(indices, len(self), "indices", "example")
         inputs = tuple(TakenRows(rows, places) for rows in self.inputs)
         names = None if self.example_names is None else Chosen(self.example_names, places)
-        return replace(self, inputs=inputs, targets=self._targets_at(places), example_names=names)
+        owners = None if self.owners is None else np.unique(self.owners[places], return_inverse=True)[1].reshape(-1)
+        return replace(self, inputs=inputs, targets=self._targets_at(places), example_names=names, owners=owners)
 
     def with_classes(self, classes: int | Sequence[str] | None) -> "ExampleDataset":
         """The same examples with classes that are declared, and not found in the records.
@@ -293,11 +324,14 @@ class ExampleDataset:
     def fingerprint(self) -> str:
         """SHA-256 of the data, to refuse a run that would go on with other records under the same noise.
 
-        It covers every input, its name and every target.
+        It covers every input, its name, every target and whose each example is.
         """
         targets = () if self.targets is None else (self.targets,)
         names = (self.input_names,) if self.input_names else ()
-        return digest_of((self.num_classes, self.vocabulary_sizes, len(targets), *names), *self.inputs, *targets)
+        said = (self.num_classes, self.vocabulary_sizes, len(targets), *names)
+        if self.owners is None:
+            return digest_of(said, *self.inputs, *targets)
+        return digest_of((*said, "owners"), *self.inputs, *targets, self.owners)
 
     def summary(self) -> list[str]:
         """Lines for people: the size of the data and what reading noticed. Not private."""
@@ -333,6 +367,7 @@ def examples_from_arrays(
     assumptions: Sequence[Stated] = (),
     found: Sequence[str] = (),
     notes: Sequence[str] = (),
+    users: Sequence[object] | None = None,
 ) -> ExampleDataset:
     """A data set from arrays with one row an example. Nothing is copied; mapped arrays stay on the disk.
 
@@ -351,6 +386,7 @@ def examples_from_arrays(
         assumptions: more sentences on what is public.
         found: what more of the domain was found in the records.
         notes: lines that `summary` shows.
+        users: whose each example is, [N] names or numbers; None where each example stands alone.
 
     Raises:
         InputError: no rows, lengths that differ, targets that are no numbers, not finite or out of range, or inputs
@@ -381,6 +417,7 @@ def examples_from_arrays(
         assumptions=tuple(assumptions),
         found=(*found, *(read.found if read else ())),
         notes=(*notes, *(read.notes if read else ())),
+        owners=None if users is None else np.unique(np.asarray(users), return_inverse=True)[1].reshape(-1),
     )
 
 

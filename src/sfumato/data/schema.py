@@ -11,6 +11,7 @@ Each column is one of
     {"kind": "label", "values": ["<=50K", ">50K"]}         the class; without values they are taken from the records
     {"kind": "target"}                                     a number to predict, as it stands; any finite one
     {"kind": "count"}                                      a whole number >= 0 to predict
+    "user"                                                 whose the row is, a text; at most one such column
     "drop"                                                 not read
 
 What is predicted is one label, or one or more targets, or one or more counts. Targets are not scaled: divide them by a
@@ -53,7 +54,7 @@ from sfumato.data.text import hashed_id
 
 KINDS = (
     "numeric (low, high, log, fill), category (buckets or values, hex, most, separator), label (values), target, "
-    "count, drop"
+    "count, user, drop"
 )
 FLAGS = ("False", "True")
 """Booleans as texts: those of typed files, and of text that writes them in any case."""
@@ -67,6 +68,7 @@ _FIELDS = {
     "label": {"values"},
     "target": set(),
     "count": set(),
+    "user": set(),
     "drop": set(),
 }
 
@@ -308,6 +310,17 @@ class TargetColumn:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UserColumn:
+    """Whose a row is.
+
+    Attributes:
+        name: the column.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Schema:
     """The columns of a table.
 
@@ -317,6 +330,7 @@ class Schema:
         label: the class, or None.
         targets: the numbers to predict; () where there is a class.
         dropped: columns that are not read.
+        user: the column that says whose each row is, or None.
         order: all columns in the order of a table without a header; () where its first row names them.
     """
 
@@ -325,13 +339,14 @@ class Schema:
     label: LabelColumn | None = None
     targets: tuple[TargetColumn, ...] = ()
     dropped: tuple[str, ...] = ()
+    user: str | None = None
     order: tuple[str, ...] = ()
 
     @property
     def names(self) -> tuple[str, ...]:
         """All columns that the table must have."""
         read = (*self.numeric, *self.categories, *([self.label] if self.label else []), *self.targets)
-        return (*(one.name for one in read), *self.dropped)
+        return (*(one.name for one in read), *([self.user] if self.user is not None else []), *self.dropped)
 
     def assumptions(self) -> tuple[Assumption, ...]:
         """What it means that the schema is public, in one sentence."""
@@ -361,6 +376,9 @@ def read_schema(schema: Mapping[str, Any] | Path | str) -> Schema:
             'a schema needs one column of {"kind": "label"}, or columns of {"kind": "target"}, or of '
             f'{{"kind": "count"}}; got {len(labels)} labels, {len(targets) - counts} targets and {counts} counts'
         )
+    users = [one for one in columns if isinstance(one, UserColumn)]
+    if len(users) > 1:
+        raise InputError(f"a schema has at most one user, got {users[0].name!r} and {users[1].name!r}; drop one")
     numeric = tuple(one for one in columns if isinstance(one, NumericColumn))
     categories = tuple(one for one in columns if isinstance(one, CategoryColumn))
     if not numeric and not categories:
@@ -371,10 +389,11 @@ def read_schema(schema: Mapping[str, Any] | Path | str) -> Schema:
         label=labels[0] if labels else None,
         targets=targets,
         dropped=tuple(one for one in columns if isinstance(one, str)),
+        user=users[0].name if users else None,
     )
 
 
-def column(name: str, declared: Any) -> NumericColumn | CategoryColumn | LabelColumn | TargetColumn | str:
+def column(name: str, declared: Any) -> NumericColumn | CategoryColumn | LabelColumn | TargetColumn | UserColumn | str:
     """One column from its declaration; a dropped one is its name.
 
     Raises:
@@ -389,6 +408,8 @@ def column(name: str, declared: Any) -> NumericColumn | CategoryColumn | LabelCo
         raise InputError(f"column {name!r} is {kind} and has no {unknown[0]!r}; understood are {KINDS}")
     if kind == "drop":
         return name
+    if kind == "user":
+        return UserColumn(name=name)
     if kind == "label":
         return LabelColumn(name=name, values=_values(name, facts))
     if kind in ("target", "count"):

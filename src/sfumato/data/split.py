@@ -199,7 +199,8 @@ class Split(Generic[D]):
         train: what may be learned from.
         validation: for choosing settings.
         test: for the numbers that are reported.
-        places: of the training part among what was divided (users, classes, groups or examples), int64.
+        places: of the training part among what was divided (users, classes, groups or examples; examples, too, where
+            these have users), int64.
     """
 
     train: D
@@ -340,7 +341,7 @@ def split_examples(
     Args:
         dataset: what to divide.
         test: the share of examples for the test, in [0, 1): each goes there with that probability. Or their names or
-            positions.
+            positions. Where examples have users, all of this is of users by their numbers: each is in one part.
         validation: the same for validation.
         seed: public; not the seed of the training.
         by_names: shares go by the examples' names where they have some; False goes by position, for names that
@@ -349,6 +350,13 @@ def split_examples(
     Raises:
         InputError: a share is out of range, an example is in two parts, or nothing is left to train on.
     """
+    if dataset.owners is not None:
+        division = divide(dataset.num_users, None, "user", test=test, validation=validation, seed=seed)
+        part_of = np.zeros(dataset.num_users, np.int8)
+        for number, users in enumerate(division.parts):
+            part_of[users] = number
+        rows = [np.flatnonzero(part_of[dataset.owners] == number) for number in range(3)]
+        return replace(_as_split(division, map(dataset.subset, rows)), places=rows[0])
     names = dataset.example_names if by_names else None
     division = divide(len(dataset), names, "example", test=test, validation=validation, seed=seed)
     return _as_split(division, map(dataset.subset, division.parts))

@@ -1,7 +1,8 @@
 """The schemas of Criteo's two public logs of advertisements, under the names `criteo` and `criteo-attribution`.
 
-The display log has no header: a click, 13 counts that may be missing or negative, 26 hashes of 32 bits that may be
-missing, divided by tabs. The attribution log names its 22 columns. Both are read as any table with a schema.
+The display log has no header and no users: a click, 13 counts that may be missing or negative, 26 hashes of 32 bits
+that may be missing, divided by tabs. The attribution log names its 22 columns, of which uid is the user. Both are read
+as any table with a schema.
 
 The bounds, the fills and the numbers of buckets are part of the format here and not taken from the records. Counts are
 read as log(1 + max(x, 0)), as DLRM reads them, and a further number shows whether one is missing.
@@ -35,10 +36,10 @@ NAMES: dict[str, Literal["display", "attribution"]] = {"criteo": "display", "cri
 _LARGEST_COUNT = 1_000_000
 _SECONDS = 30 * 24 * 60 * 60  # that the attribution log covers
 _UNUSED = (
-    *("timestamp", "uid", "conversion_timestamp", "conversion_id", "attribution", "click_pos", "click_nb"),
+    *("timestamp", "conversion_timestamp", "conversion_id", "attribution", "click_pos", "click_nb"),
     *("cost", "cpo"),
 )
-"""Columns that are known after the impression only, or that name somebody."""
+"""Columns that are not read: most are known after the impression only."""
 
 
 def criteo_schema(
@@ -67,7 +68,13 @@ def criteo_schema(
         seconds = {"kind": "numeric", "low": -1, "high": _SECONDS, "log": True, "fill": -1}
         other = "conversion" if label == "click" else "click"
         return read_schema(
-            {label: outcome, "time_since_last_click": seconds, **categories, **dict.fromkeys((other, *_UNUSED), "drop")}
+            {
+                "uid": "user",
+                label: outcome,
+                "time_since_last_click": seconds,
+                **categories,
+                **dict.fromkeys((other, *_UNUSED), "drop"),
+            }
         )
     if label != "click":
         raise InputError(f"Criteo's display log has clicks only, got label={label!r}; use log='attribution'")

@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from sfumato._check import InputError
+from sfumato.data.columns import Codes
 from sfumato.data.examples import ExampleDataset
 from sfumato.data.labels import LabelCodes, Repairs, repair_notes
 from sfumato.data.readers.criteo import named_schema
 from sfumato.data.readers.delimited import Delimited, is_delimited
 from sfumato.data.readers.tables import PARQUET, is_parquet_folder, open_source
 from sfumato.data.records import Reader, Records, is_list, is_nested, remedy_of, some
-from sfumato.data.safeguards import Where
+from sfumato.data.safeguards import Where, name_notes
 from sfumato.data.schema import Schema, TargetColumn, as_text, read_schema
 from sfumato.data.store.opened import ExampleWriter
 
@@ -52,11 +54,13 @@ def table(
     Returns:
         inputs: float32 [N, a] in [−1, 1] and, where the schema has categories, ids int64 [N, b]; the columns in the
         schema's order, a category of several values a row in as many columns of ids as the schema says;
-        vocabulary_sizes has the number of ids of each column of categories.
+        vocabulary_sizes has the number of ids of each column of categories; owners says whose each row is, where the
+        schema has a user.
 
     Raises:
         InputError: the file is missing or unreadable, columns and schema differ, a row has too few columns, a number
-            is missing without a fill or no number, a label is missing or not declared, or a target is no number.
+            is missing without a fill or no number, a label is missing or not declared, a user is missing, or a target
+            is no number.
     """
     path = Path(path)
     schema = schema if isinstance(schema, Schema) else named_schema(schema) or read_schema(schema)
@@ -71,9 +75,9 @@ def table(
         dtypes.append(np.int64)
     source = _text(path, schema, delimiter) if _is_text(path) else open_source(path)
     seen: dict[str, dict[str, int]] = {one.name: {} for one in schema.categories}
-    repairs = Repairs()
+    repairs, owners = Repairs(), Codes("user", exact=True)
     with ExampleWriter(shapes, dtypes, store) as writer:
-        for columns, where in _blocks(path, source, schema):
+        for columns, users, where in _blocks(path, source, schema):
             rows = len(next(iter(columns.values())))
             numbers = [one.numbers(columns[one.name], where, repairs) for one in schema.numeric]
             inputs = [np.concatenate(numbers, 1) if numbers else np.empty((rows, 0), np.float32)]
@@ -81,9 +85,10 @@ def table(
                 ids = [one.bags(columns[one.name], seen[one.name], repairs, where) for one in schema.categories]
                 inputs.append(np.concatenate(ids, 1))
             if label and codes:
-                writer.add(inputs, codes.codes(label.texts(columns[label.name]), where))
+                targets = codes.codes(label.texts(columns[label.name]), where)
             else:
-                writer.add(inputs, _targets(schema.targets, columns, where))
+                targets = _targets(schema.targets, columns, where)
+            writer.add(inputs, targets, None if users is None else owners.add(users, where).astype(np.int64))
             if progress is not None:
                 progress(writer.count, 0)
         order, found, said = codes.order() if codes else (None, [], ())
@@ -96,7 +101,7 @@ def table(
             columns=(names, categories) if sizes else (names,),
             assumptions=schema.assumptions(),
             found=said,
-            notes=repair_notes(repairs, writer.count),
+            notes=(*repair_notes(repairs, writer.count), *name_notes(owners.names)),
         )
 
 
@@ -131,10 +136,11 @@ def _text(path: Path, schema: Schema, delimiter: str | None) -> Records:
     return file.records(schema.order)
 
 
-def _blocks(path: Path, source: Records, schema: Schema) -> Iterator[tuple[Columns, Where]]:
-    """The cells of the declared columns as text, some rows at a time, and a function that describes a row."""
+def _blocks(path: Path, source: Records, schema: Schema) -> Iterator[tuple[Columns, pa.Array | None, Where]]:
+    """The cells of the declared columns as text, whose the rows are, and a function that describes a row."""
     _refuse_columns(path, source.names, schema)
-    wanted = [name for name in schema.names if name not in schema.dropped]
+    wanted = [name for name in schema.names if name not in (*schema.dropped, schema.user)]
+    read = wanted if schema.user is None else [*wanted, schema.user]
     several = {one.name for one in schema.categories if one.separator is not None}
     for name in wanted:
         if is_nested(kind := source.kind(name)) and not (name in several and is_list(kind)):
@@ -142,10 +148,11 @@ def _blocks(path: Path, source: Records, schema: Schema) -> Iterator[tuple[Colum
         if not is_list(kind):
             several.discard(name)
     done = 0
-    for block in source.blocks(wanted, _BLOCK):
+    for block in source.blocks(read, _BLOCK):
         cells = {name: block[name].to_pylist() for name in wanted}
         columns = {name: each if name in several else [*map(as_text, each)] for name, each in cells.items()}
-        yield columns, lambda row, first=done: f"{path} {source.place(first + row)}"
+        users = None if schema.user is None else block[schema.user]
+        yield columns, users, lambda row, first=done: f"{path} {source.place(first + row)}"
         done += len(block[wanted[0]])
 
 

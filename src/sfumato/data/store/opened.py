@@ -28,7 +28,7 @@ from sfumato.data.store.seal import (
     verified_digest,
 )
 from sfumato.data.store.seal import NAMES as EXAMPLE_NAMES
-from sfumato.data.store.writer import TARGET, StoreWriter, refuse_full
+from sfumato.data.store.writer import OWNER, TARGET, StoreWriter, refuse_full
 from sfumato.data.users import UserDataset
 
 # A finished store, mapped: what data sets by user and of single examples have in common.
@@ -197,7 +197,7 @@ def open_store(path: Path | str, verify: bool = False) -> UserDataset:
 # Single examples in a store: written as they come, in memory that does not grow with them, and opened mapped.
 #
 # The folder is that of every store (`facts.py`), without users: `examples.arrow` has the columns target, where there
-# are targets, and inputs, or inputs_0, inputs_1 … where there are several.
+# are targets, owner, where examples are of users, and inputs, or inputs_0, inputs_1 … where there are several.
 
 
 _BATCH = 1 << 10  # examples copied in one go
@@ -242,6 +242,7 @@ class ExampleWriter:
             for place, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
         ]
         self._targets: list[np.ndarray] = []
+        self._owners: list[np.ndarray] = []
         self._blocks: list[list[np.ndarray]] = [[] for _ in shapes]
         self._folder = None if folder is None else Path(folder)
         self._writer: StoreWriter | None = None
@@ -255,8 +256,13 @@ class ExampleWriter:
         if self._writer is not None:
             self._writer.abandon()
 
-    def add(self, inputs: Sequence[np.ndarray], targets: np.ndarray | None) -> None:
-        """Append examples: one array [n, …] for each of the inputs; and int64 or float32 [n] or [n, k], or None.
+    def add(self, inputs: Sequence[np.ndarray], targets: np.ndarray | None, owners: np.ndarray | None = None) -> None:
+        """Append examples.
+
+        Args:
+            inputs: one array [n, …] for each of the inputs.
+            targets: int64 or float32 [n] or [n, k], or None.
+            owners: whose each example is, int64 [n], or None.
 
         Raises:
             InputError: the disk is full.
@@ -271,8 +277,10 @@ class ExampleWriter:
                 held.append(block)
             if targets is not None:
                 self._targets.append(np.array(targets))
+            if owners is not None:
+                self._owners.append(np.array(owners))
         else:
-            self._store(self._folder, blocks, targets)
+            self._store(self._folder, blocks, targets, owners)
         self.count += rows
 
     def finish(
@@ -300,7 +308,9 @@ class ExampleWriter:
             targets = np.concatenate(self._targets) if self._targets else None
             if targets is not None and numbers is not None:
                 targets = numbers[targets]
-            return ExampleDataset(inputs=tuple(np.concatenate(b) for b in self._blocks), targets=targets, **facts)
+            owners = np.concatenate(self._owners) if self._owners else None
+            inputs = tuple(np.concatenate(b) for b in self._blocks)
+            return ExampleDataset(inputs=inputs, targets=targets, owners=owners, **facts)
         for name in facts.pop("label_names", None) or ():
             self._writer.add_class(name)
         try:
@@ -313,8 +323,13 @@ class ExampleWriter:
         except OSError as error:
             raise _unwritten(self._folder, error) from None
 
-    def _store(self, folder: Path, blocks: list[np.ndarray], targets: np.ndarray | None) -> None:
+    def _store(
+        self, folder: Path, blocks: list[np.ndarray], targets: np.ndarray | None, owners: np.ndarray | None
+    ) -> None:
         columns = list(self._inputs)
+        if owners is not None:
+            columns.insert(0, Column(OWNER, (), np.dtype(np.int64)))
+            blocks = [owners, *blocks]
         if targets is not None:
             columns.insert(0, Column(TARGET, targets.shape[1:], targets.dtype))
             blocks = [targets, *blocks]
@@ -360,8 +375,8 @@ def write_examples(
     """
     shapes, dtypes = dataset.input_shapes, [rows.dtype for rows in dataset.inputs]
     with ExampleWriter(shapes, dtypes, destination, names=dataset.example_names, private=private) as writer:
-        for inputs, targets in dataset.batches(_BATCH):
-            writer.add(inputs, targets)
+        for start, (inputs, targets) in zip(range(0, len(dataset), _BATCH), dataset.batches(_BATCH), strict=True):
+            writer.add(inputs, targets, None if dataset.owners is None else dataset.owners[start : start + _BATCH])
         return writer.finish(
             num_classes=dataset.num_classes,
             label_names=dataset.label_names,
@@ -392,7 +407,7 @@ def open_example_store(path: Path | str) -> ExampleDataset:
     store.digest()
     names = [field["name"] for field in facts["fields"]]
     return ExampleDataset(
-        inputs=tuple(store.inputs(name) for name in names if name != TARGET),
+        inputs=tuple(store.inputs(name) for name in names if name not in (TARGET, OWNER)),
         targets=np.asarray(store.rows(TARGET)) if TARGET in names else None,
         num_classes=facts["num_classes"],
         label_names=store.classes,
@@ -403,6 +418,7 @@ def open_example_store(path: Path | str) -> ExampleDataset:
         found=found_of(store),
         notes=tuple(facts["notes"]),
         example_names=store.names,
+        owners=np.asarray(store.rows(OWNER)) if OWNER in names else None,
     )
 
 

@@ -47,6 +47,7 @@ from sfumato.data.store.seal import (
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 TARGET = "target"
+OWNER = "owner"
 _USER = Column("user", (), np.dtype(np.int64))
 _WAITING = "waiting-"  # begins the name of the file of rows whose batch is not full
 
