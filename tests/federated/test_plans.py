@@ -85,6 +85,15 @@ def test_fixed_size_cohorts_are_accounted_for_replacement():
     assert private_sum.relative_sensitivity == 2
 
 
+def test_coins_for_an_exchanged_user_of_a_group_are_refused():
+    """Without the user a group may send −C, with one user C and with the other −C: the pair of an added user."""
+    alone = acc.guarantee(acc.Gaussian(1.0).poisson(0.016) * 100, "replace").epsilon(1e-5)
+    reached, _ = acc.guarantee(acc.Gaussian(0.5).poisson(0.016) * 100, "add_remove").epsilon_interval(1e-5)
+    assert reached > 5 * alone
+    with pytest.raises(InputError, match=r"accounted alone, got users_per_client=8; use 1, or adjacency=add_remove"):
+        FedEmb(cohort={"kind": "poisson", "size": 4, "users_per_client": 8, "adjacency": "replace"}, noise=1.0)
+
+
 def test_the_denominator_is_planned_not_counted(blobs, tiny):
     """Half the population stays away: the step is half as large, not the same."""
     users = blobs(10)

@@ -311,6 +311,13 @@ class Poisson(Sampler):
     def __post_init__(self) -> None:
         super().__post_init__()
         _check.one_of(("add_remove", "replace"), adjacency=self.adjacency)
+        if self.adjacency == "replace" and self.users_per_client > 1:
+            # Amplification is proven for contributions that are zero without the user. A group's without the user may
+            # be anywhere within the bound, two bounds from both that the pair differs in.
+            raise InputError(
+                f"a user who is exchanged is accounted alone, got users_per_client={self.users_per_client}; use 1, or "
+                "adjacency=add_remove"
+            )
 
     @property
     def sampling_rate(self) -> float:
