@@ -252,7 +252,7 @@ class _Share:
     def range(self) -> Range:
         """The share with its interval."""
         present, p = self.hit | self.miss, self.value
-        error = (standard_error(self.shifts, present) or 0.0) * present.sum()
+        error = (standard_error(self.shifts, present) or 0.0) * int(present.sum())
         trials = p * (1 - p) / error**2 if error else math.inf
         if min(self.hit.sum(), self.miss.sum()) < FEW or not error:
             trials = min(trials, self.trials)
