@@ -103,6 +103,14 @@ def test_who_is_in_two_sources_is_dropped_from_the_later_one(sfumato, words, tmp
     assert "dropped: 1 identities" in shown.out
 
 
+def test_a_list_of_other_names_drops_no_one_and_is_refused(sfumato, words, tmp_path) -> None:
+    names = tmp_path / "overlap.csv"
+    names.write_text("person_id,cfp,lfw\n1,N03,N_03\n")
+    done = sfumato(*words, "--drop", names, "--dry-run")
+    assert done.code == 2
+    assert "overlap.csv names none of the identities, as north 00; correct it, or leave it out" in done.err
+
+
 def test_one_data_set_is_divided_by_a_table(sfumato, people, tmp_path) -> None:
     rows = [f"north {n:02d},{'a' if n < 6 else 'b'}" for n in range(12)]
     table = tmp_path / "silos.csv"

@@ -405,6 +405,9 @@ def _without_shared(
     left, dropped = {}, 0
     sources: list[tuple[str | None, UserDataset]] = [*silos.items()]
     sources += [(None, public)] if public is not None else []
+    if not any(_plain(str(user)) in persons for _, users in sources for user in users.user_ids):
+        example = next(str(user) for _, users in sources for user in users.user_ids)
+        raise InputError(f"--drop {file} names none of the identities, as {example:.60}; correct it, or leave it out")
     for silo, users in sources:
         whose = [set(persons.get(_plain(str(user)), ())) for user in users.user_ids]
         there = np.array([not who & taken for who in whose], bool)
