@@ -475,6 +475,12 @@ def test_silos_of_no_use_are_refused(silos, message):
         open_silos(planned(), silos, PUBLIC)
 
 
+def test_silos_without_a_name_are_numbered():
+    users = [SILOS["a"], SILOS["b"]]
+    for silos in (users, dict(enumerate(users, start=1))):
+        assert list(open_silos(planned(), silos, PUBLIC)) == ["silo 1", "silo 2"]
+
+
 def test_identities_of_two_silos_may_be_accounted_for():
     assert len(open_silos(planned(silos=2), with_(d=people("a", 10, 9)), PUBLIC)) == 4
 
