@@ -4,7 +4,6 @@ A row is a plan and its agents; all rows of a recipe share the server's pool and
 bytes.svg: accuracy against what an agent sends. Agents train in one thread, one after the other.
 """
 
-import dataclasses
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -97,8 +96,8 @@ def vote(
 ) -> dict[str, Any] | None:
     """What a vote gives and costs; None where it was stopped."""
     assert isinstance(method.plan, AEDPFL)
-    fast = {"epochs": 1, "student_epochs": 2, "queries": 40} if quick else {}
-    plan = dataclasses.replace(method.plan, seed=seed, selection_seed=seed, delta=DELTA, **fast)
+    fast = {"training.epochs": 1, "student.epochs": 2, "queries": 40} if quick else {}
+    plan = method.plan.replace(seed=seed, selection_seed=seed, delta=DELTA, **fast)
     result = plan.fit(
         agents,
         recipe.pool(),

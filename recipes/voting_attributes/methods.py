@@ -14,9 +14,13 @@ from sfumato.voting import AEDPFL, KNNDPFL
 AE, KNN = "AE-DPFL", "kNN-DPFL"
 NEXT_TO_NOTHING = 0.001
 """Noise on a count, in votes, of rows that are to show what votes can show at best."""
-_SHARED: dict[str, Any] = {"student_epochs": 20, "student_optimizer": "adam", "student_learning_rate": 0.01}
+_SHARED: dict[str, Any] = {"student": {"epochs": 20, "optimizer": "adam", "learning_rate": 0.01}}
 PLANS: dict[str, AEDPFL | KNNDPFL] = {
-    AE: AEDPFL(votes="soft", epochs=20, batch_size=100, learning_rate=0.01, optimizer="adam", **_SHARED),
+    AE: AEDPFL(
+        votes="soft",
+        training={"epochs": 20, "batch_size": 100, "learning_rate": 0.01, "optimizer": "adam"},
+        **_SHARED,
+    ),
     KNN: KNNDPFL(neighbours=16, **_SHARED),
 }
 HIDDEN = 32

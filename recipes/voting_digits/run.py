@@ -5,7 +5,6 @@ averaging at the same (ε, δ) for an agent and without noise. Once more with th
 pictures are brought to the server's format first (`pictures`). See README.md.
 """
 
-import dataclasses
 import sys
 from functools import cache
 from pathlib import Path
@@ -94,15 +93,11 @@ def small() -> nn.Module:
 VOTE = AEDPFL(
     queries=500,
     noise_std=25.0,
-    epochs=5,
-    learning_rate=0.05,
-    schedule="cosine",
-    student_epochs=20,
-    student_method="smooth",
-    student_smoothness=2.0,
+    training={"epochs": 5, "learning_rate": 0.05, "schedule": "cosine"},
+    student={"epochs": 20, "method": "smooth", "smoothness": 2.0},
     delta=DELTA,
 )
-ADAPTED = dataclasses.replace(VOTE, noise_std=30.0, adaptation_weight=1.0)
+ADAPTED = VOTE.replace(noise_std=30.0, adaptation=1.0)
 AVERAGE = FedAvg(
     rounds=20,
     cohort=200,

@@ -89,12 +89,8 @@ def small() -> nn.Module:
 # All settings were chosen on the validation digits, with one seed that is not in the table; see README.md.
 VOTE = AEDPFL(
     queries=200,
-    epochs=5,
-    learning_rate=0.05,
-    schedule="cosine",
-    student_epochs=60,
-    student_method="smooth",
-    student_smoothness=2.0,
+    training={"epochs": 5, "learning_rate": 0.05, "schedule": "cosine"},
+    student={"epochs": 60, "method": "smooth", "smoothness": 2.0},
 ).calibrate(epsilon=EPSILON, delta=DELTA, population=AGENTS)
 AVERAGE = FedAvg(
     rounds=20,

@@ -6,7 +6,6 @@ A trial counts by its mean accuracy over the seven domains. Nothing here looks a
 """
 
 import argparse
-import dataclasses
 import warnings
 from pathlib import Path
 
@@ -25,7 +24,7 @@ SEED = 100  # not one of the table's
 
 def _votes(epsilon: float | None, neighbours: int, epochs: int, **fields) -> Method:
     about = {name: fields.pop(name) for name in ("scaling", "records") if name in fields}
-    return Method(plan=dataclasses.replace(votes(neighbours, epochs), **fields), epsilon=epsilon, **about)
+    return Method(plan=votes(neighbours, epochs).replace(**fields), epsilon=epsilon, **about)
 
 
 def _pooled(epsilon: float, epochs: int, batch_size: int, learning_rate: float, **about) -> Method:
@@ -48,7 +47,7 @@ TRIALS = (
     _votes(8.0, 4, 100),
     _votes(8.0, 4, 100, records=100),
     _votes(8.0, 2, 100, records=25),
-    _votes(8.0, 4, 100, student_method="smooth"),
+    _votes(8.0, 4, 100, student={"method": "smooth"}),
     _votes(8.0, 4, 100, distance="euclidean", opens="label"),
     _votes(1.0, 8, 100),
     _votes(1.0, 8, 100, queries=150),
@@ -82,9 +81,8 @@ def title(trial: Method) -> str:
     plan = trial.plan
     if isinstance(plan, KNNDPFL):
         reported = f"kNN-DPFL, {plan.neighbours} neighbours ({plan.distance}), {plan.queries} queries, {plan.opens}"
-        return (
-            f"{reported}, {plan.student_method} student, {plan.student_epochs} epochs, {trial.records} records an agent"
-        )
+        student = f"{plan.student.method} student, {plan.student.epochs} epochs"
+        return f"{reported}, {student}, {trial.records} records an agent"
     assert isinstance(plan, DPSGD)
     kind = "DP-FedSGD, no one trusted" if trial.no_one_trusted else "DP-SGD, records pooled"
     return f"{kind}, {plan.epochs:g} epochs, batches of {plan.cohort.size}, rate {plan.server.learning_rate:g}"

@@ -33,9 +33,7 @@ def votes(neighbours: int, epochs: int) -> KNNDPFL:
         distance="cosine",
         few_records="share",
         opens="counts",
-        student_epochs=epochs,
-        student_optimizer="adam",
-        student_learning_rate=0.01,
+        student={"epochs": epochs, "optimizer": "adam", "learning_rate": 0.01},
     )
 
 

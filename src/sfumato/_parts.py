@@ -65,8 +65,12 @@ class Kinds(Generic[T]):
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words that are short for a part."""
-        return self.values or tuple(self.kinds)
+        """The words that are short for a part; none where it is of one kind and a number is short for it."""
+        return self.values or (() if self._one_number else tuple(self.kinds))
+
+    @property
+    def _one_number(self) -> bool:
+        return len(self.kinds) == 1 and bool(self.number) and not self.text
 
     def __call__(
         self, value: T | float | str | Mapping[str, Any] | None, default: T | None = None, *, of: str = ""
@@ -84,6 +88,8 @@ class Kinds(Generic[T]):
         if type(value) in self.kinds.values():  # a subclass may run something else than it says
             return value  # pyright: ignore[reportReturnType]
         base: Any = next(iter(self.kinds.values()))() if default is None else default
+        if isinstance(value, str) and self._one_number:
+            raise InputError(f"{of or 'it'} must be a number or none, got {value:.60}")
         if isinstance(value, str):
             return dataclasses.replace(base, **{self.text: value}) if self.text else self._kind(value, base, of)
         if isinstance(value, Mapping):
@@ -122,9 +128,12 @@ class Kinds(Generic[T]):
                 )
 
     def word(self, part: Any) -> str:
-        """The word for a part."""
+        """The word for a part; of a part of one kind, the number that is short for it."""
         if self.text:
             return getattr(part, self.text)
+        if self._one_number:
+            number = getattr(part, self.number)
+            return "none" if number is None else f"{number:g}"
         return next(word for word, kind in self.kinds.items() if type(part) is kind)
 
     def having(self, field: str) -> list[str]:
@@ -196,7 +205,9 @@ def plan(cls: C) -> C:
         if KINDS in field.metadata
     }
     made.choices = {
-        name: Choice(each, default, name) for name, (each, default) in kinds.items() if len(each.kinds) > 1 or each.text
+        name: Choice(each, default, name)
+        for name, (each, default) in kinds.items()
+        if len(each.kinds) > 1 or each.text or each.number
     }
     return made
 

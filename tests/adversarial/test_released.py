@@ -296,7 +296,7 @@ def _vote(folder: Path, own: bool) -> Words:
     np.savez(folder / "agents.npz", inputs=inputs[: len(names)], users=names, labels=kinds)
     np.savez(folder / "pool.npz", x=inputs[:5])
     words = ["vote", "knn", "--agents", folder / "agents.npz", "--pool", folder / "pool.npz", "--unlabelled"]
-    return [*words, "--queries", 4, "--neighbours", 1, "--noise-std", 1, "--student-epochs", 1, "--delta", 1e-3]
+    return [*words, "--queries", 4, "--neighbours", 1, "--noise-std", 1, "--student.epochs", 1, "--delta", 1e-3]
 
 
 def _records(folder: Path, own: bool) -> Words:

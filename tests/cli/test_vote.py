@@ -14,14 +14,15 @@ from PIL import Image
 from sfumato import data
 from sfumato.cli.main import main
 from sfumato.ledger import Ledger
+from sfumato.report.run_record import read_run
 from sfumato.statement import Statement
 from sfumato.voting import KNNDPFL
 
 KINDS = ("bee", "cat", "eel")
 CENTRES = np.array([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0]])
 FILES = ("answers.csv", "plan.json", "statement.json", "ledger.jsonl", "evaluation.json", "report.html")
-KNN = ("--queries", 20, "--neighbours", 3, "--noise-std", 1, "--student-epochs", 10)
-AE = ("--model", "lenet300_100", "--queries", 10, "--noise-std", 1, "--epochs", 2, "--student-epochs", 5)
+KNN = ("--queries", 20, "--neighbours", 3, "--noise-std", 1, "--student.epochs", 10)
+AE = ("--model", "lenet300_100", "--queries", 10, "--noise-std", 1, "--training.epochs", 2, "--student.epochs", 5)
 
 
 def points(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -70,7 +71,7 @@ def test_a_vote_leaves_every_file_and_reports_answers_and_statement(sfumato, fil
 
 def test_the_command_line_votes_as_the_library_does(files: Path, voted: Path):
     agents, pool = data.open_users(files / "agents.npz"), data.open_examples(files / "pool.npz")
-    plan = KNNDPFL(queries=20, neighbours=3, noise_std=1.0, student_epochs=10, seed=3)
+    plan = KNNDPFL(queries=20, neighbours=3, noise_std=1.0, student={"epochs": 10}, seed=3)
     result = plan.fit(agents, pool, "pixels")
     rows = list(csv.DictReader((voted / "answers.csv").open()))
     assert [int(row["query"]) for row in rows] == result.queries.tolist()
@@ -104,10 +105,31 @@ def test_the_settings_of_a_vote_start_another(sfumato, voted, tmp_path):
     assert (tmp_path / "again" / "answers.csv").read_bytes() == (voted / "answers.csv").read_bytes()
 
 
+def test_a_number_is_short_for_a_threshold_and_for_the_release_of_the_cost(sfumato, files):
+    def told(*words):
+        return json.loads(sfumato("vote", "knn", *_data(files), *KNN, "--dry-run", "--json", *words).out)["plan"]
+
+    threshold = told("--threshold", 3, "--threshold.answers", 9)["threshold"]
+    assert threshold == {"votes": 3.0, "noise_std": None, "answers": 9}
+    assert told("--publish-cost", 2)["publish_cost"] == {"noise_std": 2.0, "order": 20.0}
+    assert told("--threshold", "none")["threshold"]["votes"] is None
+
+
+def test_a_finished_vote_of_an_earlier_version_is_read_and_does_not_go_on(sfumato, files, monkeypatch, tmp_path):
+    """Its plan.json was flat."""
+    flat = {"plan": "knn_dpfl", "queries": 20, "threshold": None, "max_answers": None, "student_epochs": 10}
+    with monkeypatch.context() as patch:
+        patch.setattr(KNNDPFL, "to_json", lambda self: flat)
+        assert sfumato("vote", "knn", *_data(files), *KNN, "--out", tmp_path / "old").code == 0
+    assert sfumato("report", tmp_path / "old").code == 0
+    assert read_run(tmp_path / "old").plan["student_epochs"] == 10
+    assert "whose runs cannot go on here" in sfumato("vote", "knn", "--resume", tmp_path / "old").line
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("stop", [signal.SIGINT, signal.SIGKILL])
 def test_a_vote_that_was_stopped_goes_on_to_the_same_answers(sfumato, process, files, tmp_path, stop):
-    words = ("vote", "ae", *_data(files), *AE, "--epochs", 150, "--threads", 1, "--seed", 5)
+    words = ("vote", "ae", *_data(files), *AE, "--training.epochs", 150, "--threads", 1, "--seed", 5)
     out = tmp_path / "stopped"
     child = process(*words, "--out", out)
     _wait_for(out / "checkpoint" / "state.safetensors", child)
@@ -208,6 +230,15 @@ def test_an_agent_that_knows_one_class_is_reported(sfumato, files, tmp_path):
         (("--talliers", "127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:2"), "the same address, 127.0.0.1:2"),
         (("--features", "squeezenet"), "needs public weights: give --pretrained FILE"),
         (("--student-model", "lenet5"), "add --student-inputs inputs"),
+        (("--student-epochs", 3), "--student-epochs is now --student.epochs"),
+        (("--max-answers", 3), "--max-answers is now --threshold.answers"),
+        (("--threshold.answers", 3), "threshold.answers is for a threshold; give its votes, or leave it out"),
+        (("--threshold", 3, "--threshold.answers", 30), "threshold.answers must be <= queries (20), got 30"),
+        (("--threshold", "many"), "threshold must be a number or none, got many"),
+        (
+            ("--threshold", 3, "--publish-cost", 2),
+            "leave out --opens counts, threshold and attributes, or --publish-cost",
+        ),
     ],
 )
 def test_settings_that_cannot_be_are_refused_and_leave_nothing(sfumato, files, tmp_path, words, told):

@@ -125,7 +125,7 @@ def _silos(folder: Path, *, records: int = 0, **changes: Any) -> Any:
 
 
 _STEPS = {"epochs": 4, "batch_size": 64, "learning_rate": 0.1}
-_VOTE = {"queries": 20, "noise_std": 1.5, "student_epochs": 10, "seed": 3}
+_VOTE = {"queries": 20, "noise_std": 1.5, "student.epochs": 10, "seed": 3}
 _EHR = {"hidden": 8, "latent": 6, "noise": 6, "gan_hidden": 8, "embedding": 3, "static_embedding": 3, "seed": 1}
 _EHR |= {"category_steps": 5, "epochs": 1, "batch_size": 8, "gan_steps": 4, "critic_steps": 2, "calibrated_on": 30}
 _PRIVATE = {"epsilon": 8.0, "delta": 1e-3, "cells": 8, "max_visits": 6, "horizon": 1500.0}
@@ -133,7 +133,7 @@ _PRIVATE = {"epsilon": 8.0, "delta": 1e-3, "cells": 8, "max_visits": 6, "horizon
 PIPELINES: dict[str, Pipeline] = {
     "ae_dpfl": Pipeline(
         start=_fit(
-            AEDPFL(epochs=5, learning_rate=0.2, **_VOTE),
+            AEDPFL(training={"epochs": 5, "learning_rate": 0.2}, **_VOTE),
             _agents(small_runs.model),
             student=small_runs.model(1),
             threads=1,

@@ -229,7 +229,7 @@ def test_what_is_kept_for_each_number_of_rows_is_refused_however_many_users_ther
     with pytest.raises(InputError, match="has trained other clients before"):
         FedSGD(rounds=1, cohort=4, noise=0.0).fit(_ByRows(), records)
     pool = data.examples_from_arrays(values[:12], labels[:12], num_classes=3)
-    plan = AEDPFL(queries=4, noise_std=1.0, epochs=1, batch_size=4)
+    plan = AEDPFL(queries=4, noise_std=1.0, training={"epochs": 1, "batch_size": 4})
     with pytest.raises(InputError, match="what an agent gives depends on which agents came before"):
         plan.fit(records, pool, _ByRows())
 

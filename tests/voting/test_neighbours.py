@@ -3,6 +3,7 @@
 import math
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
+from types import SimpleNamespace
 from typing import ClassVar
 
 import numpy as np
@@ -71,7 +72,8 @@ def test_one_record_moves_a_ballot_of_attributes_by_no_more_than_is_accounted(at
         rows = np.zeros((k, 10), bool)
         rows[:-1, :others], rows[-1, :last] = True, True
         agents = from_arrays(np.zeros((2 * k, 1), np.float32), labels=np.tile(rows, (2, 1)), users=np.repeat([0, 1], k))
-        voter = plan.voter(agents, queries, np.array([0]), "pixels", RandomSource.from_seed(0), "cpu")
+        ready = SimpleNamespace(agents=agents, pool=queries, queries=np.array([0]), how="pixels", device="cpu")
+        voter = plan.voter(ready, RandomSource.from_seed(0))
         return ballot_of(asked, "0", voter.votes(0))[0] / asked.units
 
     allowed = plan.answer_event().sensitivity("replace")

@@ -29,8 +29,8 @@ from small_runs import CLASSES, agents, blobs, model, pool
 
 # A vote from its agents to its files.
 
-PLAN = AEDPFL(queries=20, noise_std=1.5, epochs=5, learning_rate=0.2, student_epochs=10, seed=3)
-KNN = KNNDPFL(queries=20, noise_std=1.5, neighbours=3, student_epochs=10, seed=3)
+PLAN = AEDPFL(queries=20, noise_std=1.5, training={"epochs": 5, "learning_rate": 0.2}, student={"epochs": 10}, seed=3)
+KNN = KNNDPFL(queries=20, noise_std=1.5, neighbours=3, student={"epochs": 10}, seed=3)
 
 
 class Counting(ClearTally):
@@ -56,7 +56,7 @@ def test_a_vote_answers_its_queries_and_teaches_a_student(plan, how, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "plan", [PLAN, KNN, replace(PLAN, threshold=3.0, max_answers=4), replace(KNN, publish_cost=9.0)]
+    "plan", [PLAN, KNN, replace(PLAN, threshold={"votes": 3.0, "answers": 4}), replace(KNN, publish_cost=9.0)]
 )
 def test_the_statement_is_that_of_the_events_in_the_ledger(plan, tmp_path):
     how = "pixels" if plan.name == "knn_dpfl" else model()
@@ -69,7 +69,7 @@ def test_the_statement_is_that_of_the_events_in_the_ledger(plan, tmp_path):
 
 
 def test_answers_that_a_threshold_leaves_over_are_paid_for_all_the_same():
-    plan = replace(PLAN, threshold=100.0, threshold_noise_std=0.5, max_answers=7)
+    plan = replace(PLAN, threshold={"votes": 100.0, "noise_std": 0.5, "answers": 7})
     result = plan.fit(agents(), pool(), model())
     assert result.answers is not None
     assert not result.answers.answered.any()
@@ -77,7 +77,7 @@ def test_answers_that_a_threshold_leaves_over_are_paid_for_all_the_same():
 
 
 def test_a_vote_without_answers_ends_without_a_student(tmp_path):
-    plan = replace(PLAN, threshold=100.0, threshold_noise_std=0.5)
+    plan = replace(PLAN, threshold={"votes": 100.0, "noise_std": 0.5})
     with pytest.warns(UserWarning, match="no query reached the threshold"):
         result = plan.fit(agents(), pool(), model(), student=model(1), test=pool(30, seed=2), out=tmp_path / "run")
     assert result.finished
@@ -89,7 +89,7 @@ def test_a_vote_without_answers_ends_without_a_student(tmp_path):
 
 
 def test_no_more_answers_are_given_than_are_paid_for():
-    plan = replace(PLAN, threshold=0.5, threshold_noise_std=0.1, max_answers=7)
+    plan = replace(PLAN, threshold={"votes": 0.5, "noise_std": 0.1, "answers": 7})
     result = plan.fit(agents(), pool(), model())
     assert result.answers is not None
     assert int(result.answers.answered.sum()) == 7
@@ -210,7 +210,7 @@ def test_what_a_vote_cost_on_its_own_votes_is_below_its_statement_and_no_number(
 
 
 def test_a_published_cost_stands_next_to_the_statement_and_survives_a_resume(tmp_path):
-    plan = replace(PLAN, noise_std=1.0, publish_cost=50.0, publish_order=5.0)
+    plan = replace(PLAN, noise_std=1.0, publish_cost={"noise_std": 50.0, "order": 5.0})
     result = plan.fit(agents(20), pool(), model(), out=tmp_path / "run")
     again = plan.fit(agents(20), pool(), model(), out=tmp_path / "run", resume=True)
     assert result.published == again.published
@@ -244,7 +244,7 @@ def test_one_record_of_an_agent_has_the_tight_cost_with_the_printed_one_next_to_
 
 
 def test_noise_meets_the_budget_for_every_kind_of_vote():
-    for plan in (AEDPFL(), KNNDPFL(), AEDPFL(threshold=60.0, max_answers=100), KNNDPFL(publish_cost=40.0)):
+    for plan in (AEDPFL(), KNNDPFL(), AEDPFL(threshold={"votes": 60.0, "answers": 100}), KNNDPFL(publish_cost=40.0)):
         calibrated = plan.calibrate(epsilon=2.0, delta=1e-4, population=100)
         found = guarantee(calibrated.event(), plan.adjacency).epsilon(1e-4)
         assert 1.99 < found <= 2.0
@@ -316,13 +316,17 @@ def test_what_does_not_fit_is_refused_in_one_line_and_leaves_no_folder(change, g
         {"level": "user"},
         {"opens": "votes"},
         {"threshold": 3.0, "opens": "counts"},
-        {"max_answers": 3},
-        {"threshold_noise_std": 2.0},
-        {"threshold": 3.0, "max_answers": 21},
+        {"threshold": {"answers": 3}},
+        {"threshold": {"noise_std": 2.0}},
+        {"threshold": {"votes": 3.0, "answers": 21}},
+        {"threshold": -3.0},
+        {"publish_cost": {"noise_std": 1.0, "order": 1.0}},
         {"publish_cost": 1.0, "opens": "counts"},
         {"selection": "best"},
-        {"adaptation_layer": "0"},
-        {"student_method": "magic"},
+        {"adaptation": {"layer": "0"}},
+        {"student": {"method": "magic"}},
+        {"student": {"loss": "squared"}},
+        {"training": {"loss": "squared"}},
     ],
 )
 def test_impossible_plans_are_refused(fields):

@@ -14,7 +14,8 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.data import UserDataset, examples_from_arrays, from_arrays
 from sfumato.training.supervised import Supervised, outputs
-from sfumato.voting.trained import DANN, TrainedVoter, _Reversed
+from sfumato.voting.adaptation import DANN, _reversed
+from sfumato.voting.trained import TrainedVoter
 
 # An agent's votes follow from its own records, the public module and its part of the source, and from nothing else.
 
@@ -68,7 +69,7 @@ def test_soft_votes_add_up_to_one_at_most_and_lean_as_the_hard_ones_do():
 
 
 @pytest.mark.parametrize("model", [network(), network(dropout=0.3), network(norm=True)])
-@pytest.mark.parametrize("adaptation", [None, DANN()])
+@pytest.mark.parametrize("adaptation", [DANN(weight=None), DANN()])
 def test_any_number_of_threads_of_any_kind_gives_the_same_votes(model, adaptation):
     asked = voter(people(), model, soft=True, adaptation=adaptation)
     alone = [asked.votes(agent) for agent in range(6)]
@@ -208,11 +209,12 @@ def test_adapted_models_are_right_more_often_on_turned_moons():
 
 
 def test_the_gradient_is_reversed_and_weighted_and_the_value_is_not():
-    features = torch.randn(3, 2, requires_grad=True)
-    out = _Reversed.apply(features, 0.25)
-    assert torch.equal(out, features)
+    inputs = torch.randn(3, 2, requires_grad=True)
+    features = 2 * inputs
+    out = _reversed(features, 0.25)
+    assert torch.equal(out, 2 * inputs)
     (out * torch.arange(6.0).view(3, 2)).sum().backward()
-    assert torch.equal(features.grad, -0.25 * torch.arange(6.0).view(3, 2))
+    assert torch.equal(inputs.grad, -0.5 * torch.arange(6.0).view(3, 2))
 
 
 def test_nothing_hangs_in_the_model_after_training():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato import __version__, runs
 from sfumato._check import InputError, between, guess, whole
 from sfumato._types import PLAN_FORMAT
-from sfumato.algorithms import ALGORITHMS, TRAINED, command_of
+from sfumato.algorithms import ALGORITHMS, command_of
 from sfumato.cli.commands import COMMANDS
 from sfumato.cli.console import leads, plain
 from sfumato.cli.models import ClassifierOptions, ModelOptions
@@ -283,12 +283,15 @@ def _replaced_noise(settings: dict[str, Any], argv: Sequence[str]) -> None:
 _NO_OPTIONS = ("plan", "format", "about", "noise_multipliers")
 """What a plan.json holds besides options: its name, the data, and what was calibrated of a private synthesizer."""
 
+_OF_PARTS = {name for name, each in ALGORITHMS.items() if each.records in ("users", "examples", "agents")}
+"""Plans whose plan.json says in which format it is, since they are made of parts."""
+
 
 def _without_about(settings: dict[str, Any], kind: type[Any], file: Path, *, known: dict[str, Any]) -> dict[str, Any]:
     """A plan.json as settings: what it states about the data and the model, next to the plan's fields."""
     if "plan" not in settings:
         return settings
-    if settings["plan"] in TRAINED and settings.get("format") != PLAN_FORMAT and file.name == "plan.json":
+    if settings["plan"] in _OF_PARTS and settings.get("format") != PLAN_FORMAT and file.name == "plan.json":
         raise InputError(
             f"{file} is of an earlier version, whose runs cannot go on here; start a new one, or see its results with: "
             f"sfumato report {file.parent}"

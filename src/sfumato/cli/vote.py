@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sfumato.data import ExampleDataset, UserDataset
     from sfumato.voting import Tally, VotingResult
     from sfumato.voting.plan import VotingPlan
-    from sfumato.voting.settings import VotingSettings
+    from sfumato.voting.run import Ready
 
 
 # Options of the votes: who votes, on which public examples, with which models, and who counts.
@@ -308,8 +308,8 @@ def train(options: Any) -> Answer:
     plan = _resolved_plan(options, parts)
     how, student = _models(options, plan, parts)
     if run.dry_run:
-        plan.try_out(parts.agents, parts.pool, how, student=student, test=parts.test, device=run.device)
-        return _dry_run(plan, parts)
+        ready = plan.try_out(parts.agents, parts.pool, how, student=student, test=parts.test, device=run.device)
+        return _dry_run(ready)
     line = None if run.json else start_line(out, command)
     with _tally(run, out) as tally, staged_bar(line, "agents") as progress:
         result = plan.fit(
@@ -436,14 +436,14 @@ def _tally(run: VoteRun, out: Path) -> Iterator[Tally]:
     )
 
 
-def _dry_run(plan: VotingSettings, parts: VoteParts) -> Answer:
+def _dry_run(ready: Ready) -> Answer:
     from sfumato.statement import make_statement
     from sfumato.voting import ClearTally
     from sfumato.voting.run import facts_of
 
-    facts = facts_of(plan, parts.agents, parts.pool, ClearTally())
-    statement = make_statement(plan.event(), facts, noise_source="os" if plan.seed is None else "seeded")
-    return dry_run(plan, statement, "no votes were cast and nothing was written")
+    facts = facts_of(ready, ClearTally())
+    statement = make_statement(ready.plan.event(), facts, noise_source="os" if ready.plan.seed is None else "seeded")
+    return dry_run(ready.plan, statement, "no votes were cast and nothing was written")
 
 
 def _answers(result: VotingResult, evaluation: dict[str, Any], *, owner: bool) -> Iterator[str | Table]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
+    from sfumato.voting.adaptation import DANN
     from sfumato.voting.data_dependent import (
         DataDependentCost,
         NotPrivate,
@@ -18,12 +19,11 @@ if TYPE_CHECKING:
         threshold_cost,
         vote_cost,
     )
-    from sfumato.voting.plan import AEDPFL, KNNDPFL
+    from sfumato.voting.plan import AEDPFL, KNNDPFL, PublishedCost, Threshold
     from sfumato.voting.question import Answers, Question
     from sfumato.voting.run import VotingResult
     from sfumato.voting.student import StudentTraining
     from sfumato.voting.tally import ClearTally, Tally
-    from sfumato.voting.trained import DANN
 
 __all__ = [
     "AEDPFL",
@@ -33,10 +33,12 @@ __all__ = [
     "ClearTally",
     "DataDependentCost",
     "NotPrivate",
+    "PublishedCost",
     "Question",
     "ReleasedCost",
     "StudentTraining",
     "Tally",
+    "Threshold",
     "VoteSensitivity",
     "VotingResult",
     "release_cost",

@@ -1,8 +1,7 @@
-"""The public pool: its classes by the agents' numbers, and which of its examples are asked about.
+"""The public pool: whether it fits the agents, its classes by their numbers, and which examples are asked about.
 
-The classes of public examples by the agents' numbers, so that answers and truth speak of the same classes.
-
-Data sets that were read one by one number their classes each for itself. Names show which are the same.
+Data sets that were read one by one number their classes each for itself. Names show which are the same, so that answers
+and truth speak of the same classes.
 
 >>> from sfumato.data import examples_from_arrays, from_arrays
 >>> agents = from_arrays([[0.0], [1.0], [2.0]], labels=["ape", "bee", "cat"], users=["x", "y", "z"])
@@ -10,7 +9,7 @@ Data sets that were read one by one number their classes each for itself. Names 
 >>> pool.targets.tolist(), with_shared_numbers(pool, agents, "the pool").targets.tolist()
 ([0, 1], [1, 2])
 
-Which examples of the public pool are asked about: chosen from what is public, so the choice costs nothing.
+Which examples are asked about is chosen from what is public, so the choice costs nothing.
 
 >>> pool = np.array([[0.0], [0.0], [1.0], [5.0]])
 >>> choose(pool, 3, "random", seed=0).tolist()          # the second one is the first again
@@ -18,6 +17,7 @@ Which examples of the public pool are asked about: chosen from what is public, s
 """
 
 import hashlib
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal, get_args
@@ -31,6 +31,54 @@ from sfumato.data import ExampleDataset, UserDataset
 from sfumato.data.domain import refuse_found
 
 _SHOWN = 8  # names of classes in a message
+
+
+def refuse_agents(agents: UserDataset, pool: ExampleDataset) -> None:
+    """Refuse agents that cannot vote on this pool, each in one line; warns of agents that know one class only."""
+    if not isinstance(agents, UserDataset):
+        raise InputError(
+            f"agents must be a data set of users, one an agent, got {type(agents).__name__}; make one with "
+            "sfumato.data.from_arrays"
+        )
+    if not isinstance(pool, ExampleDataset):
+        raise InputError(
+            f"the pool must be single examples (ExampleDataset), got {type(pool).__name__}; make one with "
+            "sfumato.data.examples_from_arrays"
+        )
+    if agents.of_values or (agents.of_sequences and not agents.of_attributes):
+        raise InputError(f"agents vote for classes or attributes, got {agents}; ratings and texts have neither")
+    found = " and ".join(f"{shape} {kind}" for shape, kind in zip(pool.input_shapes, pool.dtypes, strict=True))
+    if len(pool.inputs) != 1 or pool.input_shapes[0] != agents.input_shape or pool.dtypes[0] != agents.dtype:
+        raise InputError(
+            f"the pool has inputs {found}, the agents {agents.input_shape} {agents.dtype}; bring them to one shape and "
+            "type: size and channels of pictures, floats for numbers"
+        )
+    empty = np.flatnonzero(agents.sizes == 0)
+    if len(empty):
+        raise InputError(
+            f"agent {agents.user_ids[int(empty[0])]!r} has no records, so it has nothing to vote by; leave it out"
+        )
+    alone = []
+    for agent in range(len(agents)):
+        inputs, labels = agents.examples(agent)
+        _refuse_not_finite(inputs, f"agent {agents.user_ids[agent]!r}")
+        if not agents.of_attributes and len(np.unique(labels)) == 1:
+            alone.append(agent)
+    if alone:
+        warnings.warn(
+            f"{len(alone)} of {len(agents)} agents have records of one class only, agent "
+            f"{agents.user_ids[alone[0]]!r} for one, and will vote for it whatever is asked",
+            stacklevel=2,
+        )
+
+
+def _refuse_not_finite(inputs: np.ndarray, whose: str) -> None:
+    wrong = ~np.isfinite(inputs.reshape(len(inputs), -1)).all(axis=1)
+    if wrong.any():
+        raise InputError(
+            f"{whose} has records with NaN or infinity, {int(wrong.sum())} of {len(inputs)}, the first at its place "
+            f"{int(np.argmax(wrong))}; fill them in or leave them out"
+        )
 
 
 def with_shared_numbers(examples: ExampleDataset, agents: UserDataset, what: str) -> ExampleDataset:
@@ -169,6 +217,22 @@ def refuse_duplicates(positions: Sequence[int] | np.ndarray, pool: int) -> np.nd
     if (counts > 1).any():
         raise InputError(f"query {int(values[counts > 1][0])} is asked twice, and would be paid for twice; ask it once")
     return places.astype(np.int64)
+
+
+def positions_of(
+    given: Sequence[int] | np.ndarray | None, pool: ExampleDataset, count: int, selection: Selection, seed: int
+) -> np.ndarray:
+    """Positions of the queries in the pool, int64 [count]: those that are given, or chosen ones (`choose`).
+
+    Raises:
+        InputError: as for `choose` and `refuse_duplicates`, or so many are not given.
+    """
+    if given is None:
+        return choose(pool.inputs[0], count, selection, seed)
+    places = refuse_duplicates(given, len(pool))
+    if len(places) != count:
+        raise InputError(f"the plan has queries={count}, and {len(places)} were given; make them one number")
+    return places
 
 
 def _width(rows: Any) -> int:

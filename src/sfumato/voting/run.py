@@ -3,18 +3,20 @@
 A `Voter` makes an agent's votes on the public queries from its own records alone.
 """
 
+from __future__ import annotations
+
 import csv
 import hashlib
 import io
 import json
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from itertools import islice
 from pathlib import Path
 from time import monotonic
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import torch
@@ -26,7 +28,7 @@ from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato._types import Assumption
 from sfumato.data import ExampleDataset, UserDataset
-from sfumato.guard import Coupled, Findings
+from sfumato.guard import Coupled, Findings, try_out
 from sfumato.guard.guard import at, histories
 from sfumato.guard.trial import Tolerance
 from sfumato.metrics.baselines import CONSTANT, RANDOM, compared, mean_gain
@@ -35,7 +37,7 @@ from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest
 from sfumato.statement import Facts, Statement
 from sfumato.statement.sentences import render
-from sfumato.training.supervised import measure
+from sfumato.training.supervised import measure, require_outputs
 from sfumato.training.trainable import copied
 from sfumato.voting.data_dependent import (
     DataDependentCost,
@@ -45,10 +47,13 @@ from sfumato.voting.data_dependent import (
     threshold_cost,
     vote_cost,
 )
+from sfumato.voting.public_pool import positions_of, refuse_agents, with_public_classes, with_shared_numbers
 from sfumato.voting.question import Added, Answers, Question, ballot_of
-from sfumato.voting.settings import VotingSettings
 from sfumato.voting.student import train_student
 from sfumato.voting.tally import Tally
+
+if TYPE_CHECKING:
+    from sfumato.voting.plan import VotingPlan
 
 
 class Voter(Protocol):
@@ -114,42 +119,117 @@ class Agents:
         return torch.stack(found)
 
 
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ready:
+    """What a vote begins with, checked; agents, pool and test have the classes that are public.
+
+    Attributes:
+        plan: for the attributes of these records; its noise is set.
+        agents: who votes, each with records of its own.
+        pool: the public examples; what they are labelled as is used for measuring only.
+        how: what agents vote by: a module, or public features.
+        queries: int64 [queries], positions in the pool.
+        question: what the tally is asked.
+        student: the module to train on the answers, or None.
+        lesson: the pool as the student sees it.
+        test: labelled public examples, as the student sees them, to measure it on, or None.
+        device: where agents and student train.
+        findings: of the guard, about how agents vote; None until they are tried.
+    """
+
+    plan: VotingPlan
+    agents: UserDataset
+    pool: ExampleDataset
+    how: Any
+    queries: np.ndarray
+    question: Question
+    student: nn.Module | None
+    lesson: ExampleDataset
+    test: ExampleDataset | None
+    device: str
+    findings: Findings | None = None
+
+
+def ready_to_vote(
+    plan: VotingPlan,
+    agents: UserDataset,
+    pool: ExampleDataset,
+    how: Any,
+    *,
+    student: nn.Module | None,
+    test: ExampleDataset | None,
+    queries: Sequence[int] | np.ndarray | None,
+    device: str,
+) -> Ready:
+    """What fits together, before anything is written; the arguments are those of `VotingPlan.fit`.
+
+    Raises:
+        InputError: a mistake in the plan, the data or the models; or a module that one agent's records reach another's
+            vote by.
+    """
+    refuse_agents(agents, pool)
+    agents = with_public_classes(agents, pool)
+    pool = with_shared_numbers(pool, agents, "the pool")
+    plan = plan.with_attributes(agents.num_classes if agents.of_attributes else None)
+    places = positions_of(queries, pool, plan.queries, plan.selection, plan.selection_seed)
+    hard = plan.is_hard(agents)
+    question = plan.question(agents=len(agents), classes=agents.num_classes, units=plan.units(hard=hard), one_hot=hard)
+    if test is not None:
+        test = with_shared_numbers(test, agents, "the test")
+        if test.input_shapes != pool.input_shapes:
+            raise InputError(
+                f"the test has inputs {test.input_shapes[0]}, the pool {pool.input_shapes[0]}; bring them to one shape"
+            )
+    lesson = pool
+    if student is not None:
+        lesson = plan.lesson(pool, how, device)
+        require_outputs(student, lesson, classes=agents.num_classes, whose="student", device=device, where="the pool")
+        test = None if test is None else plan.lesson(test, how, device)
+    ready = Ready(
+        plan=plan,
+        agents=agents,
+        pool=pool,
+        how=how,
+        queries=places,
+        question=question,
+        student=student,
+        lesson=lesson,
+        test=test,
+        device=device,
+    )
+    voter = plan.voter(ready, RandomSource.from_os())
+    return replace(ready, findings=try_out(Agents(voter), _tried_agents(agents)).refuse())
+
+
+def _tried_agents(agents: UserDataset) -> list[int]:
+    """Agents that are tried: of different sizes and two of one size, where there are some with several classes."""
+    order = np.argsort(agents.sizes, kind="stable")
+    several = [int(agent) for agent in order if len(np.unique(agents.examples(int(agent))[1], axis=0)) > 1]
+    found = several or order.tolist()
+    places = {0, len(found) // 3, 2 * len(found) // 3, len(found) - 1}
+    sizes = agents.sizes[found]
+    same_size = (place + 1 for place in sorted(places)[:-1] if sizes[place] == sizes[place + 1])
+    return [found[place] for place in sorted({*places, *islice(same_size, 1)})]
+
+
 # How good the answers and the student are, on public examples with labels.
 #
 # Nothing here is private: the answers are released, the student follows from them, and pool and test are public.
 
 
-__all__ = ["measure", "measured"]
-
-
-def measured(
-    answers: Answers,
-    pool: ExampleDataset,
-    queries: np.ndarray,
-    student: nn.Module | None,
-    untrained: nn.Module | None,
-    test: ExampleDataset | None,
-    *,
-    classes: int,
-    device: str,
-) -> dict[str, Any]:
+def measured(ready: Ready, answers: Answers, student: nn.Module | None) -> dict[str, Any]:
     """Rows for evaluation.json: "answers", and of the student "untrained" and "trained".
 
     Args:
+        ready: its pool's targets are the truth that answers are compared with, where it has some.
         answers: what was opened.
-        pool: its targets are the truth that answers are compared with, where it has some.
-        queries: int64 [queries], positions in it.
         student: as it was trained.
-        untrained: as it began.
-        test: to measure both on; None for no row of theirs.
-        classes: that the agents vote for.
-        device: where to compute.
     """
-    found: dict[str, Any] = {"answers": _of_answers(answers, pool, queries, classes)}
-    if test is not None and test.targets is not None:
-        for name, model in (("untrained", untrained), ("trained", student)):
+    found: dict[str, Any] = {"answers": _of_answers(answers, ready.pool, ready.queries, ready.question.classes)}
+    if ready.test is not None and ready.test.targets is not None:
+        for name, model in (("untrained", ready.student), ("trained", student)):
             if model is not None:
-                found[name] = measure(model, test, device=device)
+                found[name] = measure(model, ready.test, device=ready.device)
     return found
 
 
@@ -188,25 +268,25 @@ class VotingResult:
     Attributes:
         statement: what it cost whom.
         queries: int64 [queries], their positions in the pool; public.
+        folder: the run's, or None.
         answers: what was opened for each of them; None where the run was stopped before.
         model: the student, in evaluation mode; None where none was trained.
         evaluation: of the answers and of the student, where the pool or a test has labels.
         finished: False if the run was asked to stop before its end.
-        folder: the run's, or None.
         published: what the vote cost for the votes as they were cast, where the plan released it.
     """
 
     statement: Statement
     queries: np.ndarray
-    answers: Answers | None
-    model: nn.Module | None
-    evaluation: dict[str, Any]
-    finished: bool
     folder: Path | None
-    published: ReleasedCost | None
-    _plan: VotingSettings = field(repr=False)
-    _sums: np.ndarray | None = field(repr=False)
-    _added: Added = field(repr=False)
+    answers: Answers | None = None
+    model: nn.Module | None = None
+    evaluation: dict[str, Any] = field(default_factory=dict)
+    finished: bool = False
+    published: ReleasedCost | None = None
+    _plan: VotingPlan = field(repr=False, kw_only=True)
+    _added: Added = field(repr=False, kw_only=True)
+    _sums: np.ndarray | None = field(default=None, repr=False)
 
     def cost(self) -> DataDependentCost:
         """What the vote cost for the votes as they were cast: private itself, and never a statement's epsilon.
@@ -219,7 +299,7 @@ class VotingResult:
         return cost_of(self._plan, self._sums, self.answers, self._added)
 
 
-def cost_of(plan: VotingSettings, sums: np.ndarray | None, answers: Answers | None, added: Added) -> DataDependentCost:
+def cost_of(plan: VotingPlan, sums: np.ndarray | None, answers: Answers | None, added: Added) -> DataDependentCost:
     """The data-dependent cost of a vote.
 
     Args:
@@ -241,8 +321,10 @@ def cost_of(plan: VotingSettings, sums: np.ndarray | None, answers: Answers | No
     threshold = plan.threshold_event()
     if threshold is None:
         return vote_cost(sums, plan.answer_event(), plan.adjacency, noise_std=added.counts, step=added.step)
-    assert plan.threshold is not None
-    asked = threshold_cost(sums, plan.threshold, threshold, plan.adjacency, noise_std=added.threshold, step=added.step)
+    assert plan.threshold.votes is not None
+    asked = threshold_cost(
+        sums, plan.threshold.votes, threshold, plan.adjacency, noise_std=added.threshold, step=added.step
+    )
     if not answers.answered.any():
         return asked
     return asked + vote_cost(
@@ -267,9 +349,7 @@ _CONFIDENCE = 0.95
 _NUMBERS = ("noisy_cost", "noisy_log_sensitivity", "cost_upper", "release_cost", "worst")
 
 
-def publish(
-    run: Run, plan: VotingSettings, sums: np.ndarray | None, answers: Answers, added: Added
-) -> ReleasedCost | None:
+def publish(run: Run, plan: VotingPlan, sums: np.ndarray | None, answers: Answers, added: Added) -> ReleasedCost | None:
     """Release the cost of the answers, or read what a run that goes on has released; None where the plan does not ask.
 
     Args:
@@ -289,7 +369,7 @@ def publish(
             plan.answer_event(),
             plan.adjacency,
             classes=sums.shape[1],
-            order=plan.publish_order,
+            order=plan.publish_cost.order,
             noise_std=added.counts,
             step=added.step,
         )
@@ -308,7 +388,7 @@ def publish(
     return ReleasedCost(
         level=plan.level,
         adjacency=plan.adjacency,
-        order=plan.publish_order,
+        order=plan.publish_cost.order,
         queries=len(answers.answered),
         confidence=_CONFIDENCE,
         **dict(zip(_NUMBERS, numbers, strict=True)),
@@ -339,304 +419,240 @@ _PUBLIC_FIELDS = ("model", "features", "student_model", "student_inputs", "class
 """What the released student's file states of `about`: how to build it, and no paths of private data."""
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class Vote:
-    """One vote, before it begins.
+def vote(
+    ready: Ready,
+    run: Run,
+    *,
+    tally: Tally,
+    about: Mapping[str, Any],
+    threads: int,
+    progress: Progress,
+    resume: bool,
+) -> VotingResult:
+    """All of a vote: the ballots are cast and saved, the answers released, then their cost, then a student is trained.
 
-    Attributes:
-        plan: whose noise is set.
-        agents: who votes, each with records of its own.
-        pool: the public examples; what they are labelled as is used for measuring only.
-        queries: int64 [queries], positions in the pool.
-        voter: how an agent votes.
-        question: what the tally is asked.
+    Args:
+        ready: what is asked of whom.
+        run: whose releases the answers and their cost are.
         tally: who counts.
-        findings: of the guard, about the voter.
-        student: the module to train on the answers, or None.
-        lesson: the pool as the student sees it.
-        test: labelled public examples, as the student sees them, to measure it on, or None.
-        about: JSON for plan.json and the released model's file.
-        device: where the student learns.
+        about: JSON for the released model's file.
         threads: agents that vote side by side.
         progress: receives how far it is.
+        resume: go on with the run.
     """
+    plan, question = ready.plan, ready.question
+    voter = plan.voter(ready, run.source.within("agents"))
+    saved = run.begin(_fingerprint(ready, voter, tally), plan.adjacency, resume=resume, what="votes")
+    added, folder = added_noise(tally, question), None if run.folder is None else run.folder.path
+    ballots = None
+    if not (complete := saved is not None and saved.complete):
+        ballots = _cast(ready, run, voter, saved, threads, progress)
+        if ballots is None:
+            statement = run.finish({}, facts_of(ready, tally, finished=False), complete=False)
+            return VotingResult(statement, ready.queries, folder, _plan=plan, _added=added)
+    answers, seeded = _released(ready, run, tally, ballots, progress)
+    sums = None if ballots is None else ballots.sum(axis=0, dtype=np.int64) / question.units
+    del ballots
+    cost = publish(run, plan, sums, answers, added)
+    student = _learned(ready, run, answers, saved, progress)
+    tensors = {} if student is None else {name: value.cpu() for name, value in student.state_dict().items()}
+    if not complete:
+        run.save({f"{_STUDENT}{name}": value for name, value in tensors.items()}, {"agents": 0}, complete=True)
+    evaluation = measured(ready, answers, student)
+    if run.folder is not None:
+        write_atomic(run.folder.path / FILE, _table(ready, answers).encode())
+        size = {} if ready.test is None else {"examples": len(ready.test), "classes": question.classes}
+        for name, row in evaluation.items():
+            run.folder.add_evaluation(name, row, {"data": "test", **size})
+    facts = replace(facts_of(ready, tally), seeded=seeded)
+    if cost is not None:
+        facts = replace(facts, released=(cost.alternative(facts.delta),))
+    public = {name: about[name] for name in _PUBLIC_FIELDS if name in about}
+    return VotingResult(
+        statement=run.finish(tensors, facts, metadata=public),
+        queries=ready.queries,
+        answers=answers,
+        model=student,
+        evaluation=evaluation,
+        finished=True,
+        folder=folder,
+        published=cost,
+        _plan=plan,
+        _sums=sums,
+        _added=added,
+    )
 
-    plan: VotingSettings
-    agents: UserDataset
-    pool: ExampleDataset
-    queries: np.ndarray
-    voter: Voter
-    question: Question
-    tally: Tally
-    findings: Findings
-    student: nn.Module | None
-    lesson: ExampleDataset
-    test: ExampleDataset | None
-    about: dict[str, Any]
-    device: str
-    threads: int
-    progress: Progress
 
-    def go(self, run: Run, *, resume: bool) -> VotingResult:
-        """The whole of it."""
-        saved = run.begin(self._fingerprint(), self.plan.adjacency, resume=resume, what="votes")
-        complete = saved is not None and saved.complete
-        ballots = None if complete else self._gathered(run, saved)
-        if ballots is None and not complete:
-            return self._result(run, None, None, None, {}, finished=False)
-        answers, seeded = self._answers(run, ballots)
-        sums = None if ballots is None else ballots.sum(axis=0, dtype=np.int64) / self.question.units
-        del ballots
-        cost = publish(run, self.plan, sums, answers, self._added)
-        student = self._learned(run, answers, saved)
-        return self._finish(run, answers, cost, sums, student, seeded=seeded, again=complete)
+def added_noise(tally: Tally, question: Question) -> Added:
+    """The noise that this tally adds to the counts of this question."""
+    confident = question.threshold is not None
+    return Added(
+        tally.added_noise(question.noise_units) / question.units,
+        tally.added_noise(question.threshold_noise_units) / question.units if confident else None,
+        1 / question.units,
+    )
 
-    def _fingerprint(self) -> str:
-        content = [
-            json.dumps(self.plan.to_json(), sort_keys=True),
-            json.dumps(self.question.to_json(), sort_keys=True),
-            json.dumps(self.tally.to_json(), sort_keys=True),
-            self.agents.fingerprint(),
-            self.pool.fingerprint(),
-            hashlib.sha256(self.queries.tobytes()).hexdigest(),
-            self.voter.fingerprint(),
-            "" if self.student is None else digest("", dict(self.student.state_dict())),
-        ]
-        return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
-    def _gathered(self, run: Run, saved: Checkpoint | None) -> np.ndarray | None:
-        """All ballots [agents, queries, classes]; None where the run was asked to stop before."""
-        agents, question = len(self.agents), self.question
-        kept = {} if saved is None else saved.tensors
-        kind = np.uint8 if question.units < 1 << 8 else np.int16 if question.units < 1 << 15 else np.int32
-        ballots = np.zeros((agents, question.queries, question.classes), kind)
-        done = 0
-        if "ballots" in kept and saved is not None:
-            done = int(saved.state["agents"])
-            ballots[:done] = kept["ballots"].numpy()
+def _fingerprint(ready: Ready, voter: Voter, tally: Tally) -> str:
+    """Of all that decides the answers and the student."""
+    content = [
+        json.dumps(ready.plan.to_json(), sort_keys=True),
+        json.dumps(ready.question.to_json(), sort_keys=True),
+        json.dumps(tally.to_json(), sort_keys=True),
+        ready.agents.fingerprint(),
+        ready.pool.fingerprint(),
+        hashlib.sha256(ready.queries.tobytes()).hexdigest(),
+        voter.fingerprint(),
+        "" if ready.student is None else digest("", dict(ready.student.state_dict())),
+    ]
+    return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
-        def save() -> None:
-            run.save({"ballots": torch.from_numpy(ballots[:done].copy())}, {"agents": done})
 
-        if saved is None:
-            save()  # so that a vote that is killed soon can go on, too
-        drawn, alone = self._ballot_before_all(done, run.source)
-        last, first = monotonic(), done
-        self.progress("agents", done, agents)
-        with ThreadPoolExecutor(self.threads) as workers:
-            while done < agents:
-                if run.asked_to_stop:
-                    save()
-                    return None
-                together = range(done, min(done + 2 * self.threads, agents))
-                for agent, votes in zip(together, workers.map(self.voter.votes, together), strict=True):
-                    ballots[agent] = ballot_of(question, str(self.agents.user_ids[agent]), votes)
-                done = together.stop
-                self.progress("agents", done, agents)
-                if monotonic() - last > _SAVE_EVERY or done == agents:
-                    save()
-                    last = monotonic()
-        if first < agents:  # not all were cast by an earlier process
-            behind = histories([lambda: self._ballot(first)])
-            for agent, found in ((drawn, alone), (first, behind)):
-                if found is not None and not np.array_equal(found[0], ballots[agent]):
-                    raise Coupled(Agents.state_message)
-        return ballots
+def _cast(
+    ready: Ready, run: Run, voter: Voter, saved: Checkpoint | None, threads: int, progress: Progress
+) -> np.ndarray | None:
+    """All ballots [agents, queries, classes]; None where the run was asked to stop before.
 
-    def _ballot(self, agent: int) -> np.ndarray:
-        """The ballot of an agent, [queries, classes]."""
-        return ballot_of(self.question, str(self.agents.user_ids[agent]), self.voter.votes(agent))
+    Two agents' ballots are cast once more in fresh processes, before any agent has voted and after all have: they show
+    whether an agent's vote depends on who voted before it.
+    """
+    agents, question = len(ready.agents), ready.question
+    kept = {} if saved is None else saved.tensors
+    kind = np.uint8 if question.units < 1 << 8 else np.int16 if question.units < 1 << 15 else np.int32
+    ballots = np.zeros((agents, question.queries, question.classes), kind)
+    done = 0
+    if "ballots" in kept and saved is not None:
+        done = int(saved.state["agents"])
+        ballots[:done] = kept["ballots"].numpy()
 
-    def _ballot_before_all(self, first: int, source: RandomSource) -> tuple[int, list[np.ndarray] | None]:
-        """In a fresh process: the ballot of an agent that votes later here, before any agent has voted.
+    def save() -> None:
+        run.save({"ballots": torch.from_numpy(ballots[:done].copy())}, {"agents": done})
 
-        Args:
-            first: the agent that votes first in this process.
-            source: of the choice of the agent.
+    def bounded(agent: int, votes: np.ndarray) -> np.ndarray:
+        return ballot_of(question, str(ready.agents.user_ids[agent]), votes)
 
-        Returns:
-            the agent, and its ballot; None where there is no fresh process, or no agent is left.
-        """
-        left = len(self.agents) - first
-        if left < 1:
-            return first, None
-        agent = first + int(source.stream("look agents").integers(left, 1)[0])
-        return agent, histories([lambda: self._ballot(agent)])
+    def anew(agent: int) -> list[np.ndarray] | None:
+        """Its ballot in a fresh process; None where there is none."""
+        return histories([lambda: bounded(agent, voter.votes(agent))])
 
-    def _answers(self, run: Run, ballots: np.ndarray | None) -> tuple[Answers, bool]:
-        """The release, and whether its noise was a seeded tally's; a run that goes on reads what it has released."""
-        question = self.question
+    if saved is None:
+        save()  # so that a vote that is killed soon can go on, too
+    first = done
+    before = {}
+    if first < agents:  # not all were cast by an earlier process
+        drawn = first + int(run.source.stream("look agents").integers(agents - first, 1)[0])
+        before = {drawn: anew(drawn)}
+    last = monotonic()
+    progress("agents", done, agents)
+    with ThreadPoolExecutor(threads) as workers:
+        while done < agents:
+            if run.asked_to_stop:
+                save()
+                return None
+            together = range(done, min(done + 2 * threads, agents))
+            for agent, votes in zip(together, workers.map(voter.votes, together), strict=True):
+                ballots[agent] = bounded(agent, votes)
+            done = together.stop
+            progress("agents", done, agents)
+            if monotonic() - last > _SAVE_EVERY or done == agents:
+                save()
+                last = monotonic()
+    after = {first: anew(first)} if first < agents else {}
+    for agent, found in (*before.items(), *after.items()):
+        if found is not None and not np.array_equal(found[0], ballots[agent]):
+            raise Coupled(Agents.state_message)
+    return ballots
 
-        def cast() -> Iterator[tuple[str, np.ndarray]]:
-            assert ballots is not None
-            for name, ballot in zip(self.agents.user_ids, ballots, strict=True):
-                yield str(name), ballot.astype(np.int64)
 
-        def draw(source: RandomSource) -> dict[str, Tensor]:
-            self.progress("tally", 0, 1)
-            answers = self.tally.open(question, cast(), source=source, token=token)
-            self.progress("tally", 1, 1)
-            return {**_tensors(answers), "seeded": torch.tensor(self.tally.seeded)}
+def _released(
+    ready: Ready, run: Run, tally: Tally, ballots: np.ndarray | None, progress: Progress
+) -> tuple[Answers, bool]:
+    """The release, and whether its noise was a seeded tally's; a run that goes on reads what it has released."""
+    question = ready.question
 
-        token = "" if ballots is None else self._token(run.source, ballots)
-        event = self.plan.answers_event()
-        found = run.release(PHASE, event, draw, queries=question.queries, agents=question.agents, ballots=token)
-        return _answers(found), bool(found["seeded"])
+    def cast() -> Iterator[tuple[str, np.ndarray]]:
+        assert ballots is not None
+        for name, ballot in zip(ready.agents.user_ids, ballots, strict=True):
+            yield str(name), ballot.astype(np.int64)
 
-    def _token(self, source: RandomSource, ballots: np.ndarray) -> str:
-        """The name of this question with these ballots: without the run's key it reveals nothing."""
-        name = hashlib.blake2b(key=source.stream("tally token").bytes(32), digest_size=16)
-        name.update(json.dumps(self.question.to_json(), sort_keys=True).encode())
-        name.update(str(ballots.shape).encode())
-        name.update(np.ascontiguousarray(ballots).data)
-        return name.hexdigest()
+    def draw(source: RandomSource) -> dict[str, Tensor]:
+        progress("tally", 0, 1)
+        answers = tally.open(question, cast(), source=source, token=token)
+        progress("tally", 1, 1)
+        return {**_tensors(answers), "seeded": torch.tensor(tally.seeded)}
 
-    def _learned(self, run: Run, answers: Answers, saved: Checkpoint | None) -> nn.Module | None:
-        """The student; a run that is complete has kept it."""
-        if self.student is None:
-            return None
-        if saved is not None and saved.complete and answers.answered.any():
-            found = {name.removeprefix(_STUDENT): value for name, value in saved.tensors.items()}
-            return _loaded(self.student, found)
-        if not answers.answered.any():
-            warnings.warn(
-                "no query reached the threshold, so there is no student; what the vote cost is spent: start a new run "
-                "with a lower threshold",
-                stacklevel=2,
-            )
-            return None
-        self.progress("student", 0, 1)
-        student = train_student(
-            self.student,
-            self.lesson,
-            self.queries,
-            answers,
-            self.plan.student_training,
-            source=run.source.within("student"),
-            device=self.device,
+    token = "" if ballots is None else _token(question, run.source, ballots)
+    event = ready.plan.answers_event()
+    found = run.release(PHASE, event, draw, queries=question.queries, agents=question.agents, ballots=token)
+    return _answers(found), bool(found["seeded"])
+
+
+def _token(question: Question, source: RandomSource, ballots: np.ndarray) -> str:
+    """The name of this question with these ballots: without the run's key it reveals nothing."""
+    name = hashlib.blake2b(key=source.stream("tally token").bytes(32), digest_size=16)
+    name.update(json.dumps(question.to_json(), sort_keys=True).encode())
+    name.update(str(ballots.shape).encode())
+    name.update(np.ascontiguousarray(ballots).data)
+    return name.hexdigest()
+
+
+def _learned(
+    ready: Ready, run: Run, answers: Answers, saved: Checkpoint | None, progress: Progress
+) -> nn.Module | None:
+    """The student; a run that is complete has kept it."""
+    if ready.student is None:
+        return None
+    if not answers.answered.any():
+        warnings.warn(
+            "no query reached the threshold, so there is no student; what the vote cost is spent: start a new run "
+            "with a lower threshold",
+            stacklevel=2,
         )
-        self.progress("student", 1, 1)
-        return student
+        return None
+    if saved is not None and saved.complete:
+        found = {name.removeprefix(_STUDENT): value for name, value in saved.tensors.items()}
+        return _loaded(ready.student, found)
+    progress("student", 0, 1)
+    student = train_student(
+        ready.student,
+        ready.lesson,
+        ready.queries,
+        answers,
+        ready.plan.student,
+        source=run.source.within("student"),
+        device=ready.device,
+    )
+    progress("student", 1, 1)
+    return student
 
-    def _finish(
-        self,
-        run: Run,
-        answers: Answers,
-        cost: ReleasedCost | None,
-        sums: np.ndarray | None,
-        student: nn.Module | None,
-        *,
-        seeded: bool,
-        again: bool,
-    ) -> VotingResult:
-        tensors = {} if student is None else {name: value.cpu() for name, value in student.state_dict().items()}
-        if not again:
-            run.save({f"{_STUDENT}{name}": value for name, value in tensors.items()}, {"agents": 0}, complete=True)
-        evaluation = measured(
-            answers,
-            self.pool,
-            self.queries,
-            student,
-            self.student,
-            self.test,
-            classes=self.question.classes,
-            device=self.device,
-        )
-        if run.folder is not None:
-            write_atomic(run.folder.path / FILE, self._csv(answers).encode())
-            for name, row in evaluation.items():
-                run.folder.add_evaluation(name, row, self._about_test)
-        return self._result(
-            run, answers, sums, student, evaluation, finished=True, tensors=tensors, cost=cost, seeded=seeded
-        )
 
-    @property
-    def _added(self) -> Added:
-        question = self.question
-        confident = question.threshold is not None
-        return Added(
-            self.tally.added_noise(question.noise_units) / question.units,
-            self.tally.added_noise(question.threshold_noise_units) / question.units if confident else None,
-            1 / question.units,
-        )
-
-    @cached_property
-    def _about_test(self) -> dict[str, Any]:
-        size = {} if self.test is None else {"examples": len(self.test), "classes": self.question.classes}
-        return {"data": "test", **size}
-
-    def _result(
-        self,
-        run: Run,
-        answers: Answers | None,
-        sums: np.ndarray | None,
-        student: nn.Module | None,
-        evaluation: dict[str, Any],
-        *,
-        finished: bool,
-        tensors: dict[str, Tensor] | None = None,
-        cost: ReleasedCost | None = None,
-        seeded: bool = False,
-    ) -> VotingResult:
-        facts = replace(
-            facts_of(self.plan, self.agents, self.pool, self.tally, self.findings, finished=finished), seeded=seeded
-        )
-        if cost is not None:
-            facts = replace(facts, released=(cost.alternative(facts.delta),))
-        public = {name: self.about[name] for name in _PUBLIC_FIELDS if name in self.about}
-        statement = run.finish(tensors or {}, facts, metadata=public, complete=finished)
-        return VotingResult(
-            statement=statement,
-            queries=self.queries,
-            answers=answers,
-            model=student,
-            evaluation=evaluation,
-            finished=finished,
-            folder=None if run.folder is None else run.folder.path,
-            _plan=self.plan,
-            published=cost,
-            _sums=sums,
-            _added=self._added,
-        )
-
-    def _csv(self, answers: Answers) -> str:
-        """The answers as a table: the query's position in the pool, and its class, attributes or noisy counts."""
-        text = io.StringIO()
-        names = self.agents.label_names or [str(number) for number in range(self.question.classes)]
-        table = csv.writer(text, lineterminator="\n")
-        if answers.counts is not None:
-            table.writerow(["query", *names])
-            rows = (answers.counts / self.question.units).tolist()
-            table.writerows([place, *row] for place, row in zip(self.queries.tolist(), rows, strict=True))
-        elif self.question.opens == "attributes":
-            assert answers.labels is not None
-            table.writerow(["query", *names])
-            held = answers.labels.astype(int).tolist()
-            table.writerows([place, *row] for place, row in zip(self.queries.tolist(), held, strict=True))
-        else:
-            assert answers.labels is not None
-            table.writerow(["query", "answer"])
-            table.writerows(
-                [place, names[label]]
-                for place, label, answered in zip(
-                    self.queries.tolist(), answers.labels.tolist(), answers.answered.tolist(), strict=True
-                )
-                if answered
-            )
+def _table(ready: Ready, answers: Answers) -> str:
+    """The answers as CSV: the query's position in the pool, and its class, attributes or noisy counts."""
+    text, places = io.StringIO(), ready.queries.tolist()
+    names = ready.agents.label_names or [str(number) for number in range(ready.question.classes)]
+    table = csv.writer(text, lineterminator="\n")
+    if answers.counts is not None:
+        table.writerow(["query", *names])
+        rows = (answers.counts / ready.question.units).tolist()
+        table.writerows([place, *row] for place, row in zip(places, rows, strict=True))
         return text.getvalue()
+    assert answers.labels is not None
+    if ready.question.opens == "attributes":
+        table.writerow(["query", *names])
+        table.writerows([place, *row] for place, row in zip(places, answers.labels.astype(int).tolist(), strict=True))
+        return text.getvalue()
+    table.writerow(["query", "answer"])
+    table.writerows(
+        [place, names[label]]
+        for place, label, answered in zip(places, answers.labels.tolist(), answers.answered.tolist(), strict=True)
+        if answered
+    )
+    return text.getvalue()
 
 
-def facts_of(
-    plan: VotingSettings,
-    agents: UserDataset,
-    pool: ExampleDataset,
-    tally: Tally,
-    findings: Findings | None = None,
-    *,
-    finished: bool = True,
-) -> Facts:
+def facts_of(ready: Ready, tally: Tally, *, finished: bool = True) -> Facts:
     """What the statement of a vote states in addition to the ledger."""
-    population = plan.population_of(agents)
+    plan, population = ready.plan, ready.plan.population_of(ready.agents)
     return Facts(
         unit=plan.unit,
         adjacency=plan.adjacency,
@@ -648,10 +664,10 @@ def facts_of(
         assumptions=(
             Assumption("pool_public"),
             *plan.assumptions(),
-            *_tried(findings),
+            *_tried(ready.findings),
             *tally.assumptions(),
-            *agents.assumptions,
-            *pool.assumptions,
+            *ready.agents.assumptions,
+            *ready.pool.assumptions,
         ),
         alternatives=plan.alternatives() if finished else (),
         covered=Assumption("covers_votes"),

@@ -1,21 +1,18 @@
 """The student: a model that learns from the released answers and from public rows, and from nothing else.
 
-So what it learns, and how often it is trained, costs nothing beyond the answers. With `method="smooth"` the rows of the
-pool that have no answer teach, too: the model must not change its mind between neighbours (`smoothness`).
+So what it learns, and how often it is trained, costs nothing beyond the answers.
 
 >>> counts = np.array([[30, -10, 10], [-5, -1, -2]])
 >>> soft_labels(counts).astype(float).round(3).tolist()  # noise may leave nothing above zero: then nothing is known
 [[0.75, 0.0, 0.25], [0.333, 0.333, 0.333]]
 
-What a student learns from public rows without a label: not to change its mind between neighbours, and to have one.
-
-Two terms besides the loss of the labels. *Virtual adversarial training*: what the model says of a row shall not change
-within a small ball around it; the worst direction is found by one step of the power iteration. *Low entropy*: the model
-shall be certain, so that its boundaries run where there are no rows. Both smooth over wrong labels, too, of which the
-answers of a noisy vote hold some. No augmentation is needed, so inputs may be any real numbers.
-
-The ball's radius is a share of how far rows lie from their mean (the root of the mean square), which is
-public as the rows are.
+With `method="smooth"` the rows of the pool that have no answer teach, too: the model shall not change its mind between
+neighbours, and have one (`smoothness`). Two terms are added to the loss of the answers. *Virtual adversarial training*:
+what the model says of a row shall not change within a small ball around it; the worst direction is found by one step of
+the power iteration. *Low entropy*: the model shall be certain, so that its boundaries run where there are no rows. Both
+smooth over wrong labels, too, of which the answers of a noisy vote hold some. No augmentation is needed, so inputs may
+be any real numbers. The ball's radius is a share of how far rows lie from their mean (the root of the mean square),
+which is public as the rows are.
 
 References:
     Miyato, Maeda, Koyama, Ishii: Virtual Adversarial Training: A Regularization Method for Supervised and Semi-
@@ -23,23 +20,28 @@ References:
     Grandvalet, Bengio: Semi-supervised Learning by Entropy Minimization. NeurIPS 2004.
 """
 
+from __future__ import annotations
+
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-import torch
-from torch import Tensor, nn
-from torch.nn import functional
 
 from sfumato import _check
 from sfumato._check import InputError
-from sfumato._random import RandomSource
-from sfumato.data import ExampleDataset, to_tensor
-from sfumato.data.examples import ExampleRows
+from sfumato._lazy import torch
+from sfumato._parts import Kinds
 from sfumato.training.supervised import AddedLoss, LossAdder, Supervised, batches_in_order
-from sfumato.voting.question import Answers
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from sfumato._random import RandomSource
+    from sfumato.data import ExampleDataset
+    from sfumato.data.examples import ExampleRows
+    from sfumato.voting.question import Answers
 
 _FIRST = 1e-2  # the power iteration's first step, as a share of the radius: a direction, not yet a distance
 _LOOKED_AT = 1024  # rows for the mean distance of rows from their mean
@@ -59,6 +61,8 @@ def smoothness(rows: ExampleRows, *, weight: float, radius: float, batch_size: i
     Raises:
         InputError: fewer rows, or whole numbers, which have no neighbours.
     """
+    from sfumato.data import to_tensor
+
     size = int(rows.shape[0])
     if size < 2:
         raise InputError(f"learning from unlabelled rows needs at least 2 of them, got {size}; use method=supervised")
@@ -110,24 +114,24 @@ def _unit(rows: Tensor) -> Tensor:
 
 def _class_divergence(before: Tensor, after: Tensor) -> Tensor:
     """Mean Kullback-Leibler divergence between two distributions over classes."""
-    now, then = functional.log_softmax(after, dim=1), functional.log_softmax(before, dim=1)
-    return functional.kl_div(now, then, reduction="batchmean", log_target=True)
+    now, then = torch.nn.functional.log_softmax(after, dim=1), torch.nn.functional.log_softmax(before, dim=1)
+    return torch.nn.functional.kl_div(now, then, reduction="batchmean", log_target=True)
 
 
 def _class_entropy(logits: Tensor) -> Tensor:
-    shares = functional.log_softmax(logits, dim=1)
+    shares = torch.nn.functional.log_softmax(logits, dim=1)
     return -(shares.exp() * shares).sum(1).mean()
 
 
 def _attribute_divergence(before: Tensor, after: Tensor) -> Tensor:
     """The same for independent attributes, the mean over them."""
     given = torch.sigmoid(before)
-    crossed = functional.binary_cross_entropy_with_logits(after, given)
-    return crossed - functional.binary_cross_entropy_with_logits(before, given)
+    crossed = torch.nn.functional.binary_cross_entropy_with_logits(after, given)
+    return crossed - torch.nn.functional.binary_cross_entropy_with_logits(before, given)
 
 
 def _attribute_entropy(logits: Tensor) -> Tensor:
-    return functional.binary_cross_entropy_with_logits(logits, torch.sigmoid(logits))
+    return torch.nn.functional.binary_cross_entropy_with_logits(logits, torch.sigmoid(logits))
 
 
 _of_classes = (_class_divergence, _class_entropy)
@@ -160,6 +164,10 @@ class StudentTraining(Supervised):
         _check.one_of(get_args(Method), method=self.method)
         _check.positive(smoothness=self.smoothness, radius=self.radius)
         _check.whole(at_least=2, unlabelled_batch_size=self.unlabelled_batch_size)
+
+
+STUDENTS = Kinds[StudentTraining]({"student": StudentTraining})
+"""What is short for the student's training: a mapping of its fields."""
 
 
 def train_student(

@@ -285,7 +285,9 @@ WAYS: dict[str, Run] = {
     "loop": loop,
     "lightning": lightning,
     **{way: federated(way) for way in PLANS},
-    "votes": votes(AEDPFL(queries=12, noise_std=1.0, epochs=4, learning_rate=0.5, batch_size=4, seed=3)),
+    "votes": votes(
+        AEDPFL(queries=12, noise_std=1.0, training={"epochs": 4, "learning_rate": 0.5, "batch_size": 4}, seed=3)
+    ),
     "neighbours": votes(KNNDPFL(queries=12, noise_std=1.0, neighbours=2, level="agent", few_records="share", seed=3)),
 }
 
