@@ -1,9 +1,11 @@
 """How far something is, on stderr: a bar on a terminal; elsewhere a line now and then, for a log."""
 
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+from typing import Self, TextIO
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done ("stages", "steps"), how much of it is done, and of how much."""
@@ -17,6 +19,8 @@ def silent(what: str, done: int, total: int) -> None:
 def bar(title: str, *, visible: bool, every: float = 30.0) -> Iterator[Callable[[int, int], None]]:
     """Show it; the function inside takes (done, total), with a total of 0 where it is unknown.
 
+    A step that never calls it is shown by the time that it has taken.
+
     Args:
         title: what goes on.
         visible: False shows nothing.
@@ -26,18 +30,63 @@ def bar(title: str, *, visible: bool, every: float = 30.0) -> Iterator[Callable[
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    lines = visible and not console.is_terminal
-    shown = time.monotonic()
+    lines = Lines(title, every) if visible and not console.is_terminal else None
     columns = (TextColumn(title), MofNCompleteColumn(), BarColumn(bar_width=24), TimeRemainingColumn())
-    with Progress(*columns, console=console, disable=not visible or lines, transient=True) as progress:
+    disabled = not visible or lines is not None
+    with Progress(*columns, console=console, disable=disabled, transient=True) as progress, lines or nullcontext():
         task = progress.add_task("", total=None)
 
         def show(done: int, total: int) -> None:
-            nonlocal shown
+            if lines is not None:
+                lines.text = f"{done:,} of {total:,}" if total else f"{done:,}"
             progress.update(task, completed=done, total=total or None)
-            if lines and time.monotonic() - shown > every:
-                of = f" of {total:,}" if total else ""
-                print(f"sfumato: {title}: {done:,}{of}", file=sys.stderr, flush=True)
-                shown = time.monotonic()
 
         yield show
+
+
+class Lines:
+    """A context in which a thread reports a state every so many seconds, however long one step of it takes.
+
+    Args:
+        title: what goes on.
+        every: seconds between lines, > 0.
+
+    Attributes:
+        text: the state; "" reports the time that has passed.
+    """
+
+    def __init__(self, title: str, every: float) -> None:
+        self.text = ""
+        self._title, self._every = title, every
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._report, args=(sys.stderr,), name="progress", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._started = time.monotonic()
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def line(self) -> str:
+        """What is reported now."""
+        return f"sfumato: {self._title}: {self.text or duration(time.monotonic() - self._started)}"
+
+    def _report(self, out: TextIO) -> None:
+        while not self._over.wait(self._every):
+            try:
+                print(self.line(), file=out, flush=True)
+            except (OSError, ValueError):  # the reader of the log is gone; the work is worth more
+                return
+
+
+def duration(seconds: float) -> str:
+    """Hours and minutes, or minutes and seconds.
+
+    >>> duration(3720), duration(61)
+    ('1 h 02 min', '1 min 01 s')
+    """
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min {rest:02} s"

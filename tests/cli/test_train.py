@@ -217,6 +217,7 @@ def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bytes(sfumato, process
     child.send_signal(signal.SIGINT)
     assert child.wait() == 130
     told = re.fullmatch(
+        r"sfumato: stopping as soon as the run can go on from there; a second Ctrl-C stops it at once\n"
         rf"sfumato: stopped after round (\d+) of 60; go on with: (sfumato fedemb --resume {out}); or end it "
         rf"for good with: sfumato close {out}\n",
         child.errors,
@@ -244,6 +245,21 @@ def test_records_that_have_moved_since_are_asked_for_and_found(sfumato, photos, 
         + (f"now, with --{name}")
     )
     assert sfumato("fedemb", "--resume", out, f"--{name}", moved).code == 0
+
+
+def test_a_run_that_is_stopped_before_it_has_a_folder_says_so(sfumato, people: Path, small, tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    words = ("fedemb", "--data", people, *small, "--rounds", 2, "--noise", 1)
+    with monkeypatch.context() as patched:
+        patched.setattr(data, "open_users", stopped)
+        told = sfumato(*words, "--out", tmp_path / "run")
+        tried = sfumato(*words, "--dry-run")
+    assert told.code == tried.code == 130
+    assert told.err == "sfumato: stopped before the run began, so no folder was made; start it again\n"
+    assert tried.err == "sfumato: stopped\n"
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_run_that_is_stopped_while_it_is_measured_says_how_it_goes_on(

@@ -137,7 +137,10 @@ def test_a_vote_that_was_stopped_goes_on_to_the_same_answers(sfumato, process, f
     code = child.wait()
     if stop == signal.SIGINT:
         assert code == 130
-        assert child.errors == f"sfumato: stopped while agents voted; go on with: sfumato vote ae --resume {out}\n"
+        assert child.errors.splitlines() == [
+            "sfumato: stopping as soon as the run can go on from there; a second Ctrl-C stops it at once",
+            f"sfumato: stopped while agents voted; go on with: sfumato vote ae --resume {out}",
+        ]
     assert not (out / "answers.csv").exists()
     assert sfumato("vote", "ae", "--resume", out).code == 0
     assert sfumato(*words, "--out", tmp_path / "undisturbed").code == 0

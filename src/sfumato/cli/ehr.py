@@ -409,7 +409,8 @@ def train(options: Any) -> Answer:
     plan = options.plan
     if options.data.write_schema is not None:
         return _write_schema(options.data, options.data.write_schema)
-    learned, held_out = options.data.parts()
+    with bar("reading"):
+        learned, held_out = options.data.parts()
     if plan.epsilon is None:
         refuse_unlearnable(learned)
     if run.dry_run:

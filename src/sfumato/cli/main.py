@@ -22,7 +22,7 @@ from sfumato import __version__
 from sfumato._check import InputError, guess
 from sfumato._extras import remedy
 from sfumato.cli.commands import COMMANDS, Command
-from sfumato.cli.console import SettingsError, complain, is_text, leads, notify, table
+from sfumato.cli.console import STOPPED, Answer, SettingsError, complain, is_text, leads, notify, table
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -88,7 +88,8 @@ def _dispatch(words: list[str]) -> int:
         name = " ".join(words[:count])
         if command := COMMANDS.get(name):
             options = _options(command, name, words[count:])
-            return command.run(options).give(as_json=options.json if hasattr(options, "json") else options.run.json)
+            answer = _run(command, name, options)
+            return answer.give(as_json=options.json if hasattr(options, "json") else options.run.json)
     if words in (["--version"], ["version"]):
         print(f"sfumato {__version__}")
         return 0
@@ -103,6 +104,20 @@ def _dispatch(words: list[str]) -> int:
         _overview(f"{group} " if group else "")
         return 0
     raise InputError(_no_command(" ".join(words[: 2 if group else 1])))
+
+
+def _run(command: Command, name: str, options: Any) -> Answer:
+    """Do what the command does. A stop that reaches this place left no run that it had to name."""
+    try:
+        return command.run(options)
+    except KeyboardInterrupt:
+        run: Any = getattr(options, "run", None)
+        if not hasattr(run, "resume") or run.dry_run:
+            raise
+        again = "start it again" if run.resume is None else f"go on with: sfumato {name} --resume {run.resume}"
+        began = "began, so no folder was made" if run.resume is None else "went on"
+        notify(f"stopped before the run {began}; {again}")
+        return STOPPED
 
 
 def _options(command: Command, name: str, argv: Sequence[str]) -> Any:

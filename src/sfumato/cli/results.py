@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sfumato._check import InputError
 from sfumato._files import read_json
 from sfumato._parts import flat
-from sfumato.cli.console import Answer, Table, leads
+from sfumato.cli.console import Answer, Table, bar, leads
 
 if TYPE_CHECKING:
     from sfumato.statement import Statement
@@ -67,7 +67,8 @@ def outcome(
     from sfumato.report import write_report  # late: plots take a while to load
 
     try:
-        page = write_report([out])
+        with bar("page"):
+            page = write_report([out])
     except InputError as error:
         raise InputError(f"the run in {out} is whole, but not its page ({error}); sfumato report {out}") from None
     data = {"run": out, "report": page, "statement": statement.to_json(), "already": already, **more}

@@ -15,7 +15,7 @@ from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato._types import Stated
 from sfumato.algorithms import ALGORITHMS
-from sfumato.cli.console import STOPPED, Answer, leads, notify, number, print_line, table
+from sfumato.cli.console import STOPPED, Answer, bar, leads, notify, number, print_line, table
 from sfumato.cli.models import (
     about_classifier,
     build,
@@ -210,9 +210,10 @@ def resolved_plan(options: Any, population: int) -> ResolvedPlan:
         return ResolvedPlan(plan, vocabulary)
     before = None if vocabulary is None else vocabulary.event(plan.sampler(population).adjacency)
     budget = {"epsilon": epsilon, "delta": plan.delta, "population": population, "before": before}
-    if not isinstance(plan.noise, Auto):
-        return ResolvedPlan(plan.calibrate(**budget), vocabulary)
-    rows = plan.compare_noise(**budget)
+    with bar("calibrating the noise"):
+        if not isinstance(plan.noise, Auto):
+            return ResolvedPlan(plan.calibrate(**budget), vocabulary)
+        rows = plan.compare_noise(**budget)
     if not options.run.json:
         _show_noise(rows)
     return ResolvedPlan(rows[0].plan, vocabulary)
@@ -372,18 +373,9 @@ def train(options: Any) -> Answer:
         raise InputError(_UNWATCHED)
     if run.dry_run:
         watch = None if run.evaluate_every == 0 else parts.validation
-        plan.try_out(
-            model,
-            parts.train,
-            validation=watch,
-            test=parts.test,
-            options=RunOptions(
-                **run.settings(),
-                task=task,
-                initial_release=initial_release,
-                negatives=_negatives(parts),
-            ),
-        )
+        settings = RunOptions(**run.settings(), task=task, initial_release=initial_release, negatives=_negatives(parts))
+        with bar("trying out model and data"):
+            plan.try_out(model, parts.train, validation=watch, test=parts.test, options=settings)
         return _dry_run(chosen, parts, options)
     return _fit(chosen, model, task, parts, out, options, kind, logs, already=already)
 

@@ -41,8 +41,11 @@ False
 True
 """
 
+import contextlib
 import json
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -74,8 +77,11 @@ from sfumato.statement.facts import KEY_CLOSED, KEY_DELETED, NO_LEDGER, Facts, m
 # Ctrl-C and SIGTERM ask the run to stop after the round in hand; a second one stops it at once.
 
 
+_STOPPING = b"sfumato: stopping as soon as the run can go on from there; a second Ctrl-C stops it at once\n"
+
+
 class Interrupt:
-    """A context in which the first signal only sets `asked`; outside the main thread it does nothing.
+    """A context in which the first signal only sets `asked`, and says so; outside the main thread it does nothing.
 
     Attributes:
         asked: whether somebody asked the run to stop.
@@ -99,6 +105,10 @@ class Interrupt:
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
+        if os.environ.get("RANK", "0") == "0":
+            # by its number: a handler may run while the stream itself is being written; notebooks have no number
+            with contextlib.suppress(OSError, ValueError, AttributeError):
+                os.write(sys.stderr.fileno(), b"\n" * sys.stderr.isatty() + _STOPPING)
 
 
 class HistoryDigest:

@@ -389,6 +389,10 @@ class Setup:
     def _negatives(self) -> dict[str, Any]:
         return {} if self.negatives is None else {"negatives": self.negatives}
 
+    def _shows(self, run: Run) -> bool:
+        """Whether this process shows progress."""
+        return self.options.progress and run.team.leads
+
     def _module(self) -> nn.Module:
         if self.initial_release is None:
             assert isinstance(self.model, nn.Module)
@@ -435,7 +439,8 @@ class Setup:
     def go(self, run: Run, *, resume: bool) -> Result:
         """The run: what is released before the rounds, and the rounds."""
         try:
-            first, parts = self.tried(run)
+            with bar("checking model and data", visible=self._shows(run)):
+                first, parts = self.tried(run)
         except Coupled as error:
             if not resume:
                 raise
@@ -465,7 +470,7 @@ class Setup:
 
     def _train(self, run: Run, parts: Parts, saved: Checkpoint | None, fingerprint: str | None) -> Result:
         """The rounds and what they leave; a fingerprint starts the run, None finds it started."""
-        plan, team, callback = self.plan, run.team, self.callback
+        plan, callback = self.plan, self.callback
         population, private_sum, contribution = self.population, parts.private_sum, parts.contribution
         theta, server = parts.theta, parts.server
         trained = contribution.trained
@@ -485,9 +490,10 @@ class Setup:
             loop.resume(saved)
         done_before = loop.finished
         # Before anything is written, so that a test set of no use leaves no folder behind.
-        untrained = self._measure(run, contribution, theta) if loop.round == 0 else None
+        visible = self._shows(run)
+        with bar("measuring the untrained model", visible=visible):
+            untrained = self._measure(run, contribution, theta) if loop.round == 0 else None
         delta = plan.delta_for(population)
-        visible = self.options.progress and team.leads
         if fingerprint is not None:
             run.start(fingerprint)
         if not begun:
@@ -524,17 +530,19 @@ class Setup:
         )
         released, model = self._released(trained, final)
         public = {name: self.options.about[name] for name in plan.model_fields if name in self.options.about}
-        statement = run.finish(released, facts, metadata=public, complete=loop.finished)
+        with bar("statement", visible=visible):
+            statement = run.finish(released, facts, metadata=public, complete=loop.finished)
         evaluation = run.folder.evaluation() if run.folder is not None else {}
         if untrained:
             evaluation["untrained"] = untrained
         measured = done_before and "trained" in evaluation  # and kept: a finished run is not measured again
-        if loop.finished and not measured and (row := self._measure_or_warn(run, contribution, final)):
-            evaluation["trained"] = row
-            if trouble(None, evaluation):
-                row["likely_cause"] = likely_cause(private_sum, theta.numel())
-            self._keep(run, "trained", row)
-            self._keep_monitored(run, contribution, final, evaluation)
+        with bar("measuring the trained model", visible=visible):
+            if loop.finished and not measured and (row := self._measure_or_warn(run, contribution, final)):
+                evaluation["trained"] = row
+                if trouble(None, evaluation):
+                    row["likely_cause"] = likely_cause(private_sum, theta.numel())
+                self._keep(run, "trained", row)
+                self._keep_monitored(run, contribution, final, evaluation)
         result = Result(
             model=model,
             statement=statement,

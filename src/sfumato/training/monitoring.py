@@ -1,18 +1,17 @@
 """What a run reports while it goes on: progress, cost so far, trouble; callbacks."""
 
 import math
-import sys
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 import numpy as np
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
+from sfumato._bar import Lines, duration
 from sfumato._check import InputError
 from sfumato._types import Stated
 from sfumato.accounting import Event, compose, guarantee, terms
@@ -436,7 +435,7 @@ class Display:
     ) -> None:
         self._planned = "" if planned is None else f" of {rounded_up(planned, 3):.3g}"
         console = Console(stderr=True)
-        self._lines = _Lines(rounds, done, every=every) if visible and not console.is_terminal else None
+        self._lines = _RoundLines(rounds, done, every=every) if visible and not console.is_terminal else None
         self._progress = Progress(
             TextColumn("round"),
             MofNCompleteColumn(),
@@ -453,13 +452,13 @@ class Display:
     def __enter__(self) -> "Display":
         self._progress.start()
         if self._lines is not None:
-            self._lines.start()
+            self._lines.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._progress.stop()
         if self._lines is not None:
-            self._lines.stop()
+            self._lines.__exit__()
 
     def show(self, row: dict[str, Any]) -> None:
         """Show one row of metrics.jsonl."""
@@ -478,48 +477,22 @@ class Display:
             self._lines.state = row["round"], text
 
 
-class _Lines:
-    """A thread that reports the state every so many seconds, also where a round takes longer than that.
+class _RoundLines(Lines):
+    """Lines of a run in rounds.
 
     Attributes:
         state: rounds done and what is known of the last one, in words.
     """
 
     def __init__(self, rounds: int, done: int, *, every: float) -> None:
+        super().__init__("round", every)
         self.state: tuple[int, str] = done, ""
-        self._rounds, self._before, self._every = rounds, done, every
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._report, args=(sys.stderr,), name="progress", daemon=True)
+        self._rounds, self._before = rounds, done
 
-    def start(self) -> None:
-        self._started = time.monotonic()
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Nothing is printed from here on."""
-        self._over.set()
-        self._thread.join()
-
-    def _report(self, out: TextIO) -> None:
-        while not self._over.wait(self._every):
-            try:
-                print(self._line(), file=out, flush=True)
-            except (OSError, ValueError):  # the reader of the log is gone; the run is worth more
-                return
-
-    def _line(self) -> str:
+    def line(self) -> str:
+        """Rounds, the state and the time that is left."""
         done, text = self.state
         seconds = time.monotonic() - self._started
         rate = (done - self._before) / seconds
-        left = f"{rate:.3g} rounds/s · {_duration((self._rounds - done) / rate)} left" if rate else ""
+        left = f"{rate:.3g} rounds/s · {duration((self._rounds - done) / rate)} left" if rate else ""
         return " · ".join(filter(None, (f"sfumato: round {done:,} of {self._rounds:,}", text, left)))
-
-
-def _duration(seconds: float) -> str:
-    """Hours and minutes, or minutes and seconds.
-
-    >>> _duration(3720), _duration(61)
-    ('1 h 02 min', '1 min 01 s')
-    """
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60} h {minutes % 60:02} min" if minutes >= 60 else f"{minutes} min {rest:02} s"
