@@ -140,14 +140,15 @@ def _metrics(width: int, height: int) -> dict[str, Any]:
 SPILLS = """
 [...document.querySelectorAll("main *")]
   .filter(e => !e.closest("svg") && e.checkVisibility())
+  .filter(e => !e.parentElement.closest(".wide"))
   .filter(e => e.getBoundingClientRect().right > document.documentElement.clientWidth + 0.5)
   .map(e => e.outerHTML.slice(0, 80))
 """
-# Elements whose content is wider than they are.
+# Elements whose content is wider than they are and cannot be scrolled.
 CUT = """
 [...document.querySelectorAll("main, main *")]
   .filter(e => !e.closest("svg") && e.checkVisibility() && getComputedStyle(e).display != "inline")
-  .filter(e => e.scrollWidth > e.clientWidth + 1)
+  .filter(e => e.scrollWidth > e.clientWidth + 1 && getComputedStyle(e).overflowX != "auto")
   .map(e => e.outerHTML.slice(0, 80))
 """
 # Text of charts that reaches out of its chart.

@@ -123,6 +123,19 @@ def test_a_column_keeps_its_name_on_a_telephone(chromium, pages):
     assert "none" not in found
 
 
+def test_a_table_of_many_columns_scrolls_on_a_telephone_and_the_page_does_not(chromium, pages, tmp_path):
+    cells = "".join(f"<td>{1000.5 + i}</td>" for i in range(9))
+    table = f"<div class='wide'><table><tr>{cells}</tr></table></div>"
+    page = tmp_path / "wide.html"
+    page.write_text(pages[0].read_text("utf-8").replace("<main>", f"<main>{table}", 1), "utf-8")
+    assert_silent_and_readable(chromium, page, 390, "light")
+    wide = (
+        "(e => [e.scrollWidth > e.clientWidth + 100, getComputedStyle(e).overflowX])(document.querySelector('.wide'))"
+    )
+    assert chromium.evaluate(wide) == [True, "auto"]
+    assert chromium.evaluate("document.documentElement.scrollWidth") == 390
+
+
 def test_every_chart_is_drawn_with_a_size(chromium, pages):
     chromium.open(pages[0], 390)
     sizes = chromium.evaluate(
