@@ -190,6 +190,17 @@ def test_a_run_that_goes_on_from_a_checkpoint_repeats_itself() -> None:
         np.testing.assert_array_equal(each, again.state()[name])
 
 
+def test_a_run_whose_key_is_gone_draws_no_noise() -> None:
+    history = History()
+    state = RowState("table", np.zeros((4, 2)), history)
+    history.append(rate=1.0, noise_std=1.0)
+    state.flush(SOURCE)
+    state.flush(None)
+    history.append(rate=1.0, noise_std=1.0)
+    with pytest.raises(InputError, match="lack noise whose key is gone"):
+        state.flush(None)
+
+
 def test_a_checkpoint_of_a_table_of_another_size_is_refused() -> None:
     rows = RowState("words", np.zeros((4, 2)), History())
     with pytest.raises(InputError, match=r"a table words of \[4, 2\], the model one of \[5, 2\]; resume"):

@@ -221,12 +221,12 @@ class RowState:
         # 2 p + (whether the noise of step p - 1 is owed): the row is known at step p
         self._known = np.zeros(len(weight), np.int32)
 
-    def read(self, rows: np.ndarray, source: RandomSource, *, averaged: bool = False) -> np.ndarray:
+    def read(self, rows: np.ndarray, source: RandomSource | None, *, averaged: bool = False) -> np.ndarray:
         """Rows as they are at the present step, float [n, d]; later readers find the same noise.
 
         Args:
             rows: int64 [n], without repetition.
-            source: the run's randomness.
+            source: the run's randomness; None once the run has ended, when nothing is owed any more.
             averaged: their moving average instead.
         """
         self._catch_up(rows, source)
@@ -259,7 +259,7 @@ class RowState:
             raise InputError(f"rows of the table {self.name} still lack noise; flush it before it leaves")
         return self._others[-1] if averaged else self.weight
 
-    def flush(self, source: RandomSource) -> None:
+    def flush(self, source: RandomSource | None) -> None:
         """Catch up with all rows: only after this may the table leave."""
         for start in range(0, len(self.weight), _ROWS):
             self._catch_up(np.arange(start, min(start + _ROWS, len(self.weight))), source)
@@ -287,12 +287,14 @@ class RowState:
                 )
             mine[...] = state[name]
 
-    def _catch_up(self, rows: np.ndarray, source: RandomSource) -> None:
+    def _catch_up(self, rows: np.ndarray, source: RandomSource | None) -> None:
         """Bring rows to the present step, with the noise that they are owed."""
         now = self._history.steps
         rows = rows[self._known[rows] != 2 * now]
         if not len(rows):
             return
+        if source is None:
+            raise InputError(f"rows of the table {self.name} lack noise whose key is gone; start a new run")
         codes = self._known[rows]
         self._known[rows] = 2 * now
         stream, width = source.stream("deferred noise", self.name, now), self.weight.shape[1]

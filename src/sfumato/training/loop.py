@@ -265,7 +265,8 @@ class Loop:
         self._sum.mechanism.load(_under("mechanism.", saved.tensors))
         tables = self._contribution.trained.tables
         tables.load(_under("tables.", saved.tensors))
-        tables.source = self._source
+        if not saved.complete:  # another key would be another noise for what has left
+            tables.source = self._source
 
     def _begin(self) -> None:
         """Take down what the rounds begin with."""

@@ -287,7 +287,7 @@ class OwedTables(Tables):
     def flush(self) -> None:
         """Of every row."""
         for state in self._rows.values() if self._history.steps else ():
-            state.flush(self._source())
+            state.flush(self.source)
 
     def state(self) -> dict[str, Tensor]:
         """With the step in which each row was last read, and the settings of all steps."""
@@ -306,12 +306,12 @@ class OwedTables(Tables):
         if not self._history.steps:
             return super()._looked_up(name, ids)
         rows = ids.cpu().numpy()
-        return torch.from_numpy(self._rows[name].read(rows, self._source(), averaged=self._averaged))
+        return torch.from_numpy(self._rows[name].read(rows, self.source, averaged=self._averaged))
 
     def _released(self, name: str) -> Tensor:
         if not self._history.steps:
             return super()._released(name)
-        self._rows[name].flush(self._source())
+        self._rows[name].flush(self.source)
         return torch.from_numpy(self._rows[name].whole(averaged=self._averaged))
 
 
