@@ -62,7 +62,8 @@ import torch
 from sfumato.labels import LabelSettings, randomize_table
 
 torch.set_num_threads(int(sys.argv[3]))
-settings = LabelSettings(label="y", epsilon=1.0, classes=tuple("0123456789"), prior_epsilon=0.05, groups="g")
+prior = {"kind": "counted", "epsilon": 0.05, "groups": "g"}
+settings = LabelSettings(label="y", epsilon=1.0, **{"domain.names": tuple("0123456789")}, prior=prior)
 before, started = peak(), time.perf_counter()
 randomize_table(Path(sys.argv[1]), Path(sys.argv[2]), settings)
 print(time.perf_counter() - started, peak() - before)

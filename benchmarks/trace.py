@@ -100,7 +100,7 @@ def cases(folder: Path) -> dict[str, Callable[[], Any]]:
     fedemb = FedEmb(rounds=1, cohort=2, noise=1.0, seed=1)
     dpsgd = DPSGD(steps=2, cohort=8, noise=1.0, seed=1)
     train = ("--rounds", 1, "--cohort", 2, "--noise", 1, "--seed", 1, "--model", "lenet")
-    randomize = ("--label", "click", "--epsilon", 1, "--classes", 0, 1)
+    randomize = ("--label", "click", "--epsilon", 1, "--domain.names", 0, 1)
     return {
         "fedemb, the command": lambda: command("fedemb", "--data", folder / "people.npz", *train, "--out", out()),
         "FedEmb.fit": lambda: fedemb.fit(embedding(), people, out=out()),

@@ -64,7 +64,8 @@ _REMOVED = {
         **dict.fromkeys(("Pairs", "lfw_pairs"), "import it from sfumato.metrics"),
         "ExampleSplit": "it is sfumato.data.Split, as for users",
         "writers": "copy recipes/fedemb_writers/writers.py",
-    }
+    },
+    "sfumato.labels": {"NoisyHistogram": "it is sfumato.labels.Counted"},
 }
 """Names that a package once had, and what to do in their place."""
 

@@ -47,6 +47,10 @@ SET_BY_RUN = "planned"
 """In the metadata of a field of a part that is no option."""
 
 
+class Incomplete(InputError):
+    """A part of a word lacks fields that have no default."""
+
+
 @dataclass(frozen=True)
 class Kinds(Generic[T]):
     """The kinds of one part.
@@ -95,7 +99,7 @@ class Kinds(Generic[T]):
         if isinstance(value, Mapping):
             changes = dict(value)
             kind = changes.pop("kind", None)
-            base = base if kind is None else self._kind(kind, base, of)
+            base = base if kind is None else self._kind(kind, base, of, changes)
             self._refuse_other_kind(base, changes, of)
             return changed(base, changes, of=of)
         if self.number and (value is None or _is_number(value)):
@@ -106,7 +110,8 @@ class Kinds(Generic[T]):
             f"{next(iter(self.kinds.values())).__name__}() for example"
         )
 
-    def _kind(self, word: str, base: Any, of: str) -> Any:
+    def _kind(self, word: str, base: Any, of: str, changes: dict[str, Any] | None = None) -> Any:
+        """The part of a word, with what it shares with another one; what has no default is taken out of the changes."""
         kind = self.kinds.get(word)
         if kind is None:
             raise InputError(
@@ -115,7 +120,13 @@ class Kinds(Generic[T]):
         if type(base) is kind:
             return base
         shared = {field.name for field in options_of(kind)} & {field.name for field in options_of(type(base))}
-        return kind(**{name: getattr(base, name) for name in shared})
+        nothing, changes = dataclasses.MISSING, {} if changes is None else changes
+        needed = [f.name for f in options_of(kind) if f.default is nothing and f.default_factory is nothing]
+        found = {name: getattr(base, name) for name in shared}
+        found |= {name: changes.pop(name) for name in needed if name in changes}
+        if missing := [name for name in needed if name not in found]:
+            raise Incomplete(f"{of or 'it'} {word} needs {' and '.join(missing)}, which have no default; give them")
+        return kind(**found)
 
     def _refuse_other_kind(self, base: Any, changes: Mapping[str, Any], of: str) -> None:
         """Refuse fields that another kind has, and this one has not."""

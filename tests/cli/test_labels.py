@@ -40,7 +40,7 @@ def table(tmp_path: Path) -> Path:
 
 def test_it_writes_the_table_and_reports_the_cost(sfumato, table: Path, tmp_path: Path):
     out = tmp_path / "noisy.csv"
-    done = sfumato(*COMMAND, table, "--label", "y", "--epsilon", 1, "--classes", "no", "yes", "--out", out)
+    done = sfumato(*COMMAND, table, "--label", "y", "--epsilon", 1, "--domain.names", "no", "yes", "--out", out)
     assert (done.code, done.err) == (0, "")
     assert "400 labels" in done.out
     assert "epsilon 1 for each label, delta 0" in done.out
@@ -53,7 +53,9 @@ def test_it_writes_the_table_and_reports_the_cost(sfumato, table: Path, tmp_path
 
 def test_json_holds_the_statement_and_a_settings_file_serves(sfumato, table: Path, tmp_path: Path):
     out, config = tmp_path / "noisy.csv", tmp_path / "s.yaml"
-    config.write_text("label: rating\nepsilon: 2\nlow: 0\nhigh: 4.5\nvalues: 10\nprior_epsilon: 0.1\nseed: 3\n")
+    config.write_text(
+        "label: rating\nepsilon: 2\ndomain: {kind: grid, low: 0, high: 4.5, values: 10}\nprior: 0.1\nseed: 3\n"
+    )
     done = sfumato(*COMMAND, table, "--config", config, "--out", out, "--json")
     told = json.loads(done.out)
     assert told["rows"] == 400
@@ -65,23 +67,33 @@ def test_json_holds_the_statement_and_a_settings_file_serves(sfumato, table: Pat
 
 
 def test_a_seeded_run_says_so(sfumato, table: Path, tmp_path: Path):
-    words = (table, "--label", "y", "--epsilon", 1, "--public-classes", "--out", tmp_path / "o.csv", "--seed", 1)
+    words = (table, "--label", "y", "--epsilon", 1, "--domain.public", "--out", tmp_path / "o.csv", "--seed", 1)
     assert "for simulation only" in sfumato(*COMMAND, *words).out
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--label", "y", "--epsilon", 0, "--public-classes"), "epsilon must be > 0, got 0"),
-        (("--label", "y", "--epsilon", "inf", "--public-classes"), "epsilon must be > 0 and finite, got inf"),
-        (("--label", "y", "--epsilon", 1), "which classes are there? give --classes, or --public-classes"),
-        (("--label", "y", "--epsilon", 1, "--classes", "yes"), "with one class there is nothing to hide"),
-        (("--label", "y", "--epsilon", 1, "--classes", "yes", "maybe"), "is 'no', which is none of the classes yes"),
-        (("--label", "z", "--epsilon", 1, "--public-classes"), "has no column 'z'"),
-        (("--epsilon", 1, "--public-classes"), "missing: --label"),
-        (("--label", "y", "--epsilon", 1, "--low", 0, "--high", 1), "must be numbers where low and high are given"),
-        (("--label", "y", "--epsilon", 1, "--public-classes", "--resume"), "there is no run for"),
-        (("--label", "y", "--epsilon", 1, "--public-classes", "--prior", "none.csv"), "there is nothing at none.csv"),
+        (("--label", "y", "--epsilon", 0, "--domain.public"), "epsilon must be > 0, got 0"),
+        (("--label", "y", "--epsilon", "inf", "--domain.public"), "epsilon must be > 0 and finite, got inf"),
+        (("--label", "y", "--epsilon", 1), "which classes are there? give --domain.names, or --domain.public"),
+        (("--label", "y", "--epsilon", 1, "--domain.names", "yes"), "with one class there is nothing to hide"),
+        (
+            ("--label", "y", "--epsilon", 1, "--domain.names", "yes", "maybe"),
+            "is none of the classes yes",
+        ),
+        (("--label", "z", "--epsilon", 1, "--domain.public"), "has no column 'z'"),
+        (("--epsilon", 1, "--domain.public"), "missing: --label"),
+        (
+            ("--label", "y", "--epsilon", 1, "--domain", "grid", "--domain.low", 0, "--domain.high", 1),
+            "must be numbers for --domain grid",
+        ),
+        (("--label", "y", "--epsilon", 1, "--domain", "grid"), "missing: --domain.low, --domain.high"),
+        (("--label", "y", "--epsilon", 1, "--low", 0), "--low is now --domain.low"),
+        (("--label", "y", "--epsilon", 1, "--public-classes"), "--public-classes is now --domain.public"),
+        (("--label", "y", "--epsilon", 1, "--domain.public", "--prior-epsilon", 1), "--prior-epsilon is now --prior"),
+        (("--label", "y", "--epsilon", 1, "--domain.public", "--resume"), "there is no run for"),
+        (("--label", "y", "--epsilon", 1, "--domain.public", "--prior", "none.csv"), "there is nothing at none.csv"),
     ],
 )
 def test_a_mistake_is_one_line_and_leaves_nothing(sfumato, table: Path, tmp_path: Path, words, told):
@@ -90,7 +102,7 @@ def test_a_mistake_is_one_line_and_leaves_nothing(sfumato, table: Path, tmp_path
 
 
 def test_an_output_that_cannot_be_is_refused(sfumato, table: Path, tmp_path: Path):
-    words = (table, "--label", "y", "--epsilon", 1, "--public-classes", "--out")
+    words = (table, "--label", "y", "--epsilon", 1, "--domain.public", "--out")
     assert "must be of the table's format" in sfumato(*COMMAND, *words, tmp_path / "o.parquet").line
     assert "there is no folder" in sfumato(*COMMAND, *words, tmp_path / "a" / "o.csv").line
     assert "exists" in sfumato(*COMMAND, *words, table).line
@@ -99,11 +111,11 @@ def test_an_output_that_cannot_be_is_refused(sfumato, table: Path, tmp_path: Pat
 
 
 def test_a_prior_is_read_and_a_bad_one_refused(sfumato, table: Path, tmp_path: Path):
-    prior, words = tmp_path / "p.csv", (table, "--label", "y", "--epsilon", 1, "--classes", "no", "yes")
+    prior, words = tmp_path / "p.csv", (table, "--label", "y", "--epsilon", 1, "--domain.names", "no", "yes")
     prior.write_text("class,probability\nno,0\nyes,1\n")
     refused = sfumato(*COMMAND, *words, "--prior", prior, "--out", tmp_path / "o.csv")
     assert "is 0 for the class 'no'" in refused.line
-    done = sfumato(*COMMAND, *words, "--prior", prior, "--smoothing", 0.01, "--out", tmp_path / "o.csv")
+    done = sfumato(*COMMAND, *words, "--prior", prior, "--prior.smoothing", 0.01, "--out", tmp_path / "o.csv")
     assert done.code == 0
     assert {line.split(",")[1] for line in (tmp_path / "o.csv").read_text().splitlines()[1:]} == {"yes"}
 
@@ -114,7 +126,7 @@ def test_ctrl_c_leaves_no_table_and_the_run_goes_on(
     from sfumato.labels import randomize as module
 
     out, drawn = tmp_path / "o.csv", module.reports_of
-    words = (*COMMAND, table, "--label", "y", "--epsilon", 1, "--public-classes", "--out", out)
+    words = (*COMMAND, table, "--label", "y", "--epsilon", 1, "--domain.public", "--out", out)
     monkeypatch.setattr("sfumato.labels.files._ROWS", 50)
     with monkeypatch.context() as context:
 
@@ -384,7 +396,7 @@ def test_the_page_counts_stages_and_speaks_of_labels(sfumato, ended, tmp_path):
         (("--stages", "nan"), "stages must be shares > 0 that add up to 1"),
         (("--stages", 0.999, 0.001), "has none of 300 rows"),
         (("--temperature", 0), "temperature must be > 0"),
-        ((*CLUSTERS, "--prior-epsilon", 3), "--prior-epsilon must be below epsilon"),
+        ((*CLUSTERS, "--prior-epsilon", 3), "the prior's epsilon must be below epsilon, 3"),
         ((*CLUSTERS, "--prior-epsilon", 0), "epsilon must be > 0, got 0"),
         (("--clusters", 301), "clusters must be at most the number of rows, 300, got 301"),
         (("--features", "pixels"), "features are for clusters"),

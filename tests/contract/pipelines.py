@@ -99,7 +99,7 @@ def _table(
     folder.mkdir(exist_ok=True)
     labels = np.random.default_rng(records).choice(["cat", "dog", "owl"], 500, p=[0.6, 0.3, 0.1])
     pq.write_table(pa.table({"y": labels}), folder / "table.parquet")
-    chosen = LabelSettings(**{"label": "y", "epsilon": 1.0, "classes": ("cat", "dog", "owl"), **changes})
+    chosen = LabelSettings(**{"label": "y", "epsilon": 1.0, "domain.names": ("cat", "dog", "owl"), **changes})
     told = None if progress is None else lambda done, rows: progress("rows", done, rows)
     out = folder / "noisy.parquet"
     return randomize_table(folder / "table.parquet", out, chosen, seed=seed, resume=resume, progress=told)
@@ -160,9 +160,9 @@ PIPELINES: dict[str, Pipeline] = {
     ),
     "table": Pipeline(start=_table, stops=(("rows", 300),), others=({"epsilon": 2.0},), anew=True),
     "table by groups": Pipeline(
-        start=lambda folder, **changes: _table(folder, **{"prior_epsilon": 0.1, **changes}),
+        start=lambda folder, **changes: _table(folder, **{"prior": 0.1, **changes}),
         stops=(("rows", 300),),
-        others=({"prior_epsilon": 0.2},),
+        others=({"prior": 0.2},),
         anew=True,
     ),
     "lp_mst": Pipeline(

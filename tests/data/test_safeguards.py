@@ -187,13 +187,14 @@ def test_answers_in_several_spellings_are_counted_in_one_line(reader: str, tmp_p
 def test_labels_that_are_to_be_randomised_must_be_declared_or_written_in_one_way(tmp_path: Path):
     for odd in (False, True):
         (path := tmp_path / "t.csv").write_text(_frame(odd).to_csv(index=False))
-        declared = LabelSettings(label="smokes", classes=("No", "YES", "no", "yes"), epsilon=1.0)
+        declared = LabelSettings(label="smokes", epsilon=1.0, **{"domain.names": ("No", "YES", "no", "yes")})
         assert TableWork.of(open_label_file(path), declared).rows == 12
+        found = LabelSettings(label="smokes", epsilon=1.0, **{"domain.public": True})
         if not odd:
-            assert TableWork.of(open_label_file(path), LabelSettings(label="smokes", epsilon=1.0)).class_count == 2
+            assert TableWork.of(open_label_file(path), found).names == ("no", "yes")
             continue
-        with pytest.raises(InputError, match=f"{SAID}.*or declare the classes: --classes"):
-            TableWork.of(open_label_file(path), LabelSettings(label="smokes", epsilon=1.0))
+        with pytest.raises(InputError, match=f"{SAID}.*or declare the classes: domain.names"):
+            TableWork.of(open_label_file(path), found)
 
 
 def test_users_that_are_classes_are_counted_as_users():

@@ -474,7 +474,7 @@ WHOLE = {
     "compare": ("fine.json", "fine.json"),
     "check-model": ("lenet300_100", "--kind", "numbers", "--shape", "3"),
     "embed": ("folder", "folder", "--out", "new"),
-    "labeldp randomize": (*("none.csv", "--label", "label", "--epsilon", "1", "--public-classes", "--out", "new.csv"),),
+    "labeldp randomize": (*("none.csv", "--label", "label", "--epsilon", "1", "--domain.public", "--out", "new.csv"),),
     "report": ("folder",),
     "ledger show": ("words.jsonl",),
     "ledger verify": ("torn.jsonl",),

@@ -13,7 +13,7 @@ import pytest
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato.labels import LabelSettings, randomize_table
+from sfumato.labels import Classes, Grid, LabelSettings, randomize_table
 from sfumato.labels.files import open_label_file, refuse_other_format, values
 from sfumato.labels.randomize import FOLDER, TableIdentity, run_folder
 from sfumato.ledger import Ledger
@@ -195,7 +195,8 @@ REFUSED = "were released before, at epsilon 0.5 in all .*; use that output, or a
 
 
 def settings(**changed) -> LabelSettings:
-    return LabelSettings(**{"label": "y", "epsilon": 0.5, "classes": ("no", "yes"), **changed})
+    domain = {"domain": Classes(names=("no", "yes"))}
+    return LabelSettings(**{"label": "y", "epsilon": 0.5, **domain, **changed})
 
 
 def made(seed: int = 0, rows: int = ROWS) -> pa.Table:
@@ -272,7 +273,7 @@ def test_a_second_release_is_refused_whatever_the_file(name, suffix, released: P
 def test_other_labels_are_not_refused(released: Path):
     for seed in range(1, 20):
         release(write(made(seed), released.parent / f"other{seed}.parquet"), f"out{seed}")
-    numbers = release(released, "scores", label="score", classes=None, low=-3.0, high=3.0)
+    numbers = release(released, "scores", label="score", domain=Grid(low=-3.0, high=3.0))
     assert numbers.statement.epsilon == 0.5
     rng = np.random.default_rng(0)
     for day in range(5):  # few kinds of rows: those of two days are equal by chance
@@ -302,7 +303,7 @@ def test_a_release_that_is_allowed_states_the_sum(released: Path):
     assert not run_folder(released.parent / "second.parquet").exists()
     second = release(released, "second", total_epsilon=1.0)
     third = release(
-        write(made().take(ORDER[:500]), released.parent / "part.parquet"), "third", prior_epsilon=0.1, total_epsilon=2.0
+        write(made().take(ORDER[:500]), released.parent / "part.parquet"), "third", prior=0.1, total_epsilon=2.0
     )
     assert (second.statement.epsilon, second.statement.delta) == (1.0, 0.0)
     assert 1.5 - 1e-9 < third.statement.epsilon <= 1.5

@@ -7,8 +7,8 @@ import pytest
 
 from sfumato import accounting as acc
 from sfumato._check import InputError
-from sfumato.labels import NoisyHistogram, clusters, label_counts
-from sfumato.labels.priors import FileClusters, PublicPrior, prior_of, smoothed
+from sfumato.labels import Counted, clusters, label_counts
+from sfumato.labels.priors import FileClusters, PriorTable, prior_of, smoothed
 from sfumato.runs import Run
 
 # Public priors: both shapes of a table, smoothing, and one line for whatever is no prior.
@@ -21,7 +21,7 @@ def written(path: Path, *lines: str) -> Path:
 
 def test_one_prior_stands_in_rows_of_any_order(tmp_path: Path):
     file = written(tmp_path / "p.csv", "class,probability", "b,0.25", "a,0.75")
-    prior = PublicPrior(file, ["a", "b"])
+    prior = PriorTable(file, ["a", "b"])
     assert prior.one is not None
     assert prior.one.tolist() == [0.75, 0.25]
     prior.require_rows(7)
@@ -30,9 +30,10 @@ def test_one_prior_stands_in_rows_of_any_order(tmp_path: Path):
 def test_priors_of_rows_are_taken_in_order_whatever_the_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("sfumato.labels.priors._ROWS", 3)
     file = written(tmp_path / "p.csv", "b,a,more", *(f"{i / 10},{1 - i / 10},x" for i in range(1, 8)))
-    prior = PublicPrior(file, ["a", "b"])
+    prior = PriorTable(file, ["a", "b"])
     assert prior.one is None
     rows = prior.rows()
+    assert rows is not None
     taken = np.concatenate([rows.take(n) for n in (2, 0, 4, 1)])
     assert taken[:, 1] == pytest.approx(np.arange(1, 8) / 10)
     assert taken.sum(axis=1) == pytest.approx(1.0)
@@ -42,7 +43,7 @@ def test_priors_of_rows_are_taken_in_order_whatever_the_blocks(tmp_path: Path, m
 
 def test_smoothing_spreads_a_share_evenly(tmp_path: Path):
     file = written(tmp_path / "p.csv", "class,probability", "a,1", "b,0")
-    prior = PublicPrior(file, ["a", "b"], smoothing=0.2)
+    prior = PriorTable(file, ["a", "b"], smoothing=0.2)
     assert prior.one is not None
     assert prior.one.tolist() == [0.9, 0.1]
     rows = np.array([[1.0, 0.0], [0.5, 0.5]])
@@ -67,11 +68,11 @@ def test_smoothing_spreads_a_share_evenly(tmp_path: Path):
 )
 def test_what_is_no_prior_is_refused(tmp_path: Path, lines, told):
     with pytest.raises(InputError, match=told):
-        PublicPrior(written(tmp_path / "p.csv", *lines), ["a", "b"])
+        PriorTable(written(tmp_path / "p.csv", *lines), ["a", "b"])
 
 
 def test_a_row_that_is_no_prior_is_refused_when_it_is_read(tmp_path: Path):
-    rows = PublicPrior(written(tmp_path / "p.csv", "a,b", "0.5,0.5", "0.5,0.6"), ["a", "b"]).rows()
+    rows = PriorTable(written(tmp_path / "p.csv", "a,b", "0.5,0.5", "0.5,0.6"), ["a", "b"]).rows()
     with pytest.raises(InputError, match=r"of row 1 must sum to 1, got 1\.1"):
         rows.take(2)
 
@@ -82,17 +83,17 @@ def test_a_row_that_is_no_prior_is_refused_when_it_is_read(tmp_path: Path):
 def release(counts: np.ndarray, epsilon: float, seed: int = 1, **settings: float) -> np.ndarray:
     with Run.open(None, plan={"plan": "test"}, seed=seed) as run:
         run.start("test")
-        return NoisyHistogram(epsilon=epsilon, **settings).release(run, counts)
+        return Counted(epsilon=epsilon, **settings).release(run, counts)
 
 
 def test_the_cost_is_epsilon_where_a_label_is_replaced():
-    event = NoisyHistogram(epsilon=0.04).event()
+    event = Counted(epsilon=0.04).event()
     assert acc.guarantee(event, "replace").epsilon(0.0) == pytest.approx(0.04, rel=1e-12)
 
 
 def test_a_replaced_label_moves_two_counts_and_noise_covers_both():
     """By enumeration: the ratio of the chances of any two noisy counts, in the closed form of the noise."""
-    rate = NoisyHistogram(epsilon=0.5).event().rate
+    rate = Counted(epsilon=0.5).event().rate
     noisy = np.arange(-40, 41)
     log_ratio = rate * (
         np.abs(noisy[:, None] - 1) + np.abs(noisy[None, :] + 1) - np.abs(noisy[:, None]) - np.abs(noisy)
@@ -112,7 +113,7 @@ def test_counts_below_zero_are_zero_and_an_empty_group_is_uniform():
 
 
 def test_the_noise_is_drawn_once_in_a_run_and_stands_in_its_ledger():
-    histogram, counts = NoisyHistogram(epsilon=0.1), np.zeros((2, 3), np.int64)
+    histogram, counts = Counted(epsilon=0.1), np.zeros((2, 3), np.int64)
     with Run.open(None, plan={"plan": "test"}, seed=1) as run:
         run.start("test")
         first = histogram.release(run, counts)
@@ -123,7 +124,7 @@ def test_the_noise_is_drawn_once_in_a_run_and_stands_in_its_ledger():
 @pytest.mark.parametrize(("settings", "told"), [({"epsilon": 0}, "> 0"), ({"epsilon": 1, "smoothing": 2}, "smoothing")])
 def test_bad_settings_are_refused(settings, told):
     with pytest.raises(InputError, match=told):
-        NoisyHistogram(**settings)
+        Counted(**settings)
 
 
 # Clusters of public inputs, and labels counted in them.

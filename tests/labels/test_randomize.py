@@ -16,13 +16,15 @@ from torch import nn
 from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato.data import examples_from_arrays
-from sfumato.labels import LPMST, LabelSettings, RROnBins, randomize_table
+from sfumato.labels import LPMST, Classes, Counted, Grid, LabelSettings, RROnBins, randomize_table
 from sfumato.labels import randomize as module
 from sfumato.labels import table as row_order
+from sfumato.labels.domains import ClassCoding
 from sfumato.labels.randomize import run_folder
 from sfumato.labels.response import LabelResponse
-from sfumato.labels.table import ClassCoding, GridCoding, RowOrder
+from sfumato.labels.table import RowOrder
 from sfumato.ledger import Ledger
+from sfumato.report import write_report
 
 # A table with randomised labels: once, whole or absent, the same after a stop, and nothing but the label changed.
 
@@ -30,7 +32,13 @@ CLASSES = ("cat", "dog", "owl")
 
 
 def settings(**changed) -> LabelSettings:
-    return LabelSettings(**{"label": "y", "epsilon": 1.0, "classes": CLASSES, **changed})
+    usual = {} if "domain" in changed else {"domain.names": CLASSES}
+    return LabelSettings(**{"label": "y", "epsilon": 1.0, **usual, **changed})
+
+
+def grid(**fields) -> dict:
+    """Numbers from 0 to 1."""
+    return {"label": "x", "domain": {"kind": "grid", "low": 0.0, "high": 1.0, **fields}}
 
 
 @pytest.fixture
@@ -65,7 +73,7 @@ def test_reports_have_the_probability_of_the_response(tmp_path: Path):
     count = 30_000
     labels = np.random.default_rng(0).permutation(np.arange(count) % 2)
     pq.write_table(pa.table({"y": pa.array(labels)}), tmp_path / "t.parquet")
-    chosen = settings(classes=("0", "1"), epsilon=float(np.log(3)))
+    chosen = settings(domain=Classes(names=("0", "1")), epsilon=float(np.log(3)))
     randomize_table(tmp_path / "t.parquet", tmp_path / "o.parquet", chosen)
     found = pq.read_table(tmp_path / "o.parquet")["y"].to_numpy()
     assert (found == labels).mean() == pytest.approx(0.75, abs=5 * (0.75 * 0.25 / count) ** 0.5)
@@ -74,12 +82,12 @@ def test_reports_have_the_probability_of_the_response(tmp_path: Path):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"prior_epsilon": 0.1},
-        {"prior_epsilon": 0.3, "groups": "g", "smoothing": 0.1},
-        {"prior_epsilon": 1 / 3, "epsilon": 0.7},
-        {"label": "x", "classes": None, "low": 0.0, "high": 1.0, "prior_epsilon": 0.2, "loss": "absolute"},
-        {"label": "x", "classes": None, "low": 0.0, "high": 1.0, "values": 20, "method": "laplace"},
-        {"method": "rr"},
+        {"prior": 0.1},
+        {"prior": Counted(epsilon=0.3, groups="g", smoothing=0.1)},
+        {"prior": 1 / 3, "epsilon": 0.7},
+        {**grid(loss="absolute"), "prior": 0.2},
+        grid(values=20, method="laplace"),
+        {"domain.method": "rr"},
     ],
 )
 def test_what_the_ledger_adds_up_to_is_not_above_epsilon(parquet: Path, out: Path, changed):
@@ -87,7 +95,7 @@ def test_what_the_ledger_adds_up_to_is_not_above_epsilon(parquet: Path, out: Pat
     statement = randomize_table(parquet, out, chosen).statement
     assert chosen.epsilon - 1e-9 < statement.epsilon <= chosen.epsilon
     with Ledger.open(run_folder(out) / "ledger.jsonl") as ledger:
-        assert ledger.totals.releases == (1 if chosen.histogram is None else 2)
+        assert ledger.totals.releases == 1 + len(chosen.prior.events())
 
 
 def test_a_counted_prior_helps_where_most_labels_are_similar(parquet: Path, table: pa.Table, tmp_path: Path):
@@ -97,16 +105,15 @@ def test_a_counted_prior_helps_where_most_labels_are_similar(parquet: Path, tabl
         randomize_table(parquet, tmp_path / name, settings(epsilon=0.6, **changed), seed=1)
         return float((np.array(pq.read_table(tmp_path / name)["y"].to_pylist()) == true).mean())
 
-    assert share("prior.parquet", prior_epsilon=0.3) > share("plain.parquet", method="rr") + 0.1
+    assert share("prior.parquet", prior=0.3) > share("plain.parquet", **{"domain.method": "rr"}) + 0.1
 
 
 def test_clusters_of_public_features_have_priors_of_their_own_and_may_stay_empty(tmp_path: Path):
     kinds = np.random.default_rng(0).permutation(np.arange(4000) % 2)
     pq.write_table(pa.table({"y": pa.array(kinds)}), tmp_path / "t.parquet")
     np.save(tmp_path / "f.npy", np.eye(2)[kinds])
-    chosen = settings(
-        classes=("0", "1"), epsilon=0.4, prior_epsilon=0.2, clusters=3, features=tmp_path / "f.npy", groups=None
-    )
+    prior = Counted(epsilon=0.2, clusters=3, features=tmp_path / "f.npy")
+    chosen = settings(domain=Classes(names=("0", "1")), epsilon=0.4, prior=prior)
     randomize_table(tmp_path / "t.parquet", tmp_path / "o.parquet", chosen, seed=1)
     reports = pq.read_table(tmp_path / "o.parquet")["y"].to_numpy()
     assert reports.tolist() == kinds.tolist()  # each cluster has one class, so nothing else is reported in it
@@ -122,7 +129,7 @@ def test_clusters_of_public_features_have_priors_of_their_own_and_may_stay_empty
 def test_groups_have_priors_of_their_own(tmp_path: Path):
     groups = np.random.default_rng(0).permutation(np.arange(4000) % 2)
     pq.write_table(pa.table({"y": pa.array(groups), "g": pa.array(groups)}), tmp_path / "t.parquet")
-    chosen = settings(classes=("0", "1"), epsilon=0.4, prior_epsilon=0.2, groups="g")
+    chosen = settings(domain=Classes(names=("0", "1")), epsilon=0.4, prior=Counted(epsilon=0.2, groups="g"))
     randomize_table(tmp_path / "t.parquet", tmp_path / "o.parquet", chosen)
     # Each group has one label: the report is that of the prior, whatever the label.
     assert pq.read_table(tmp_path / "o.parquet")["y"].to_numpy().tolist() == groups.tolist()
@@ -139,7 +146,7 @@ def test_priors_of_rows_are_followed(parquet: Path, out: Path, table: pa.Table, 
 
 @pytest.mark.parametrize("method", ["best", "rr", "laplace"])
 def test_numbers_are_near_the_true_ones_for_a_large_epsilon(parquet: Path, out: Path, table: pa.Table, method):
-    chosen = settings(label="x", classes=None, low=0.0, high=1.0, values=11, method=method, epsilon=20.0)
+    chosen = settings(**grid(values=11, method=method), epsilon=20.0)
     randomize_table(parquet, out, chosen, seed=2)
     found = pq.read_table(out)["x"].to_numpy()
     assert np.sqrt(np.mean((found - table["x"].to_numpy()) ** 2)) < 0.1
@@ -224,7 +231,7 @@ def test_blocks_change_nothing(parquet: Path, tmp_path: Path, monkeypatch: pytes
     for rows in (7, 1000):
         monkeypatch.setattr("sfumato.labels.files._PARQUET_ROWS", rows)
         out = tmp_path / f"{rows}.parquet"
-        randomize_table(parquet, out, settings(prior_epsilon=0.1, groups="g"), seed=9)
+        randomize_table(parquet, out, settings(prior=Counted(epsilon=0.1, groups="g")), seed=9)
         found.append(pq.read_table(out))
     assert found[0].equals(found[1])
 
@@ -236,35 +243,39 @@ def test_blocks_change_nothing(parquet: Path, tmp_path: Path, monkeypatch: pytes
         ({"epsilon": float("inf")}, "finite"),
         ({"label": "z"}, "has no column 'z'"),
         ({"label": "x"}, "classes must be of the label's type, double"),
-        ({"classes": ("cat",)}, "classes must be a whole number >= 2, got 1; with one class"),
-        ({"classes": ("cat", "dog")}, "is 'owl', which is none of the classes cat, dog"),
-        ({"classes": None}, "which classes are there"),
-        ({"public_classes": True}, "give classes or public_classes, not both"),
-        ({"prior_epsilon": 1.0}, "prior_epsilon must be below epsilon, 1, of which it is a part, got 1"),
-        ({"prior_epsilon": 0.0}, "epsilon must be > 0"),
-        ({"prior": Path("p.csv"), "prior_epsilon": 0.1}, "not both"),
-        ({"groups": "g"}, "give prior_epsilon, too"),
-        ({"groups": "y", "prior_epsilon": 0.1}, "groups must be a public column"),
-        ({"clusters": 3, "prior_epsilon": 0.1}, "give clusters and features"),
-        ({"features": Path("f.npy"), "prior_epsilon": 0.1}, "give clusters and features"),
-        ({"clusters": 3, "features": Path("f.npy")}, "give prior_epsilon, too"),
-        ({"clusters": 3, "features": Path("f.npy"), "groups": "g", "prior_epsilon": 0.1}, "groups or clusters"),
-        ({"clusters": 0, "features": Path("f.npy"), "prior_epsilon": 0.1}, "clusters must be a whole number >= 1"),
-        ({"clusters": 3, "features": Path("f.npy"), "prior_epsilon": 0.1}, "f.npy does not exist"),
-        ({"groups": "h", "prior_epsilon": 0.1}, "has no column 'h'"),
-        ({"smoothing": 0.1}, "smoothing is for a prior"),
-        ({"smoothing": 2.0}, "smoothing must be in"),
-        ({"low": 0.0}, "numbers need both ends"),
-        ({"low": 0.0, "high": 1.0}, "classes or numbers"),
-        ({"low": 1.0, "high": 1.0, "classes": None}, "low must be below high"),
-        ({"low": 0.0, "high": 1.0, "classes": None}, "must be numbers where low and high are given"),
-        ({"low": 0.0, "high": 1.0, "classes": None, "values": 1}, "values must be a whole number >= 2"),
-        ({"low": 0.0, "high": 1.0, "classes": None, "groups": "g", "prior_epsilon": 0.1}, "leave groups out"),
-        ({"low": -1.0, "high": 1.0, "label": "x", "classes": None, "loss": "poisson"}, "values must be >= 0"),
-        ({"values": 3}, "values is for numbers"),
-        ({"method": "laplace"}, "method laplace is for numbers"),
-        ({"loss": "absolute"}, "loss absolute is for numbers"),
-        ({"method": "rr", "prior_epsilon": 0.1}, "method rr uses no prior"),
+        ({"domain.names": ("cat",)}, "classes must be a whole number >= 2, got 1; with one class"),
+        ({"domain.names": ("cat", "dog")}, "is 'owl', which is none of the classes cat, dog"),
+        ({"domain": "classes"}, "which classes are there"),
+        ({"domain.public": True}, "names and public exclude each other"),
+        ({"domain": "numbers"}, "domain must be one of classes, grid, got numbers"),
+        ({"domain": {"kind": "grid", "low": 0.0}}, "domain grid needs high"),
+        ({"domain.values": 3}, "values is for domain=grid, got domain=classes"),
+        ({"domain.loss": "absolute"}, "loss is for domain=grid, got domain=classes"),
+        ({"domain.method": "laplace"}, "domain.method must be one of best, rr, got laplace"),
+        ({**grid(low=1.0), "label": "y"}, "low must be below high"),
+        ({**grid(), "label": "y"}, "must be numbers for domain=grid"),
+        (grid(values=1), "values must be a whole number >= 2"),
+        (grid(names=("a", "b")), "names is for domain=classes, got domain=grid"),
+        (grid(low=-1.0, loss="poisson"), "values must be >= 0"),
+        ({**grid(), "prior": Counted(groups="g")}, "leave prior.groups out"),
+        ({"prior": 1.0}, "the prior's epsilon must be below epsilon, 1, of which it is a part, got 1"),
+        ({"prior": 0.0}, "prior.epsilon must be > 0"),
+        ({"prior": "counts"}, "prior must be one of uniform, public, counted"),
+        ({"prior": "public"}, "prior public needs table"),
+        ({"prior": "p.csv", "prior.epsilon": 0.1}, "epsilon is for prior=counted, got prior=public"),
+        ({"prior.groups": "g"}, "groups is for prior=counted, got prior=uniform"),
+        ({"prior.smoothing": 0.1}, "smoothing is for prior=public or counted, got prior=uniform"),
+        ({"prior": 0.1, "prior.groups": "y"}, "prior.groups must be a public column"),
+        ({"prior": 0.1, "prior.groups": "h"}, "has no column 'h'"),
+        ({"prior": 0.1, "prior.smoothing": 2.0}, "prior.smoothing must be in"),
+        ({"prior": 0.1, "prior.clusters": 3}, "give prior.clusters and prior.features"),
+        ({"prior": 0.1, "prior.features": Path("f.npy")}, "give prior.clusters and prior.features"),
+        ({"prior": {"kind": "counted", "clusters": 3, "groups": "g"}}, "groups and clusters exclude each other"),
+        ({"prior": {"kind": "counted", "clusters": 0, "features": "f.npy"}}, "clusters must be a whole number >= 1"),
+        ({"prior": {"kind": "counted", "clusters": 3, "features": "f.npy"}}, "f.npy does not exist"),
+        ({"domain.method": "rr", "prior": 0.1}, "method rr uses no prior"),
+        ({"classes": CLASSES}, r'classes is now domain=\{"names": …\}'),
+        ({"prior_epsilon": 0.1}, "prior_epsilon is now prior=…"),
     ],
 )
 def test_bad_input_is_refused_and_leaves_nothing(parquet: Path, out: Path, changed, told):
@@ -276,13 +287,47 @@ def test_bad_input_is_refused_and_leaves_nothing(parquet: Path, out: Path, chang
 
 def test_a_missing_label_and_an_empty_table_are_refused(tmp_path: Path, out: Path):
     pq.write_table(pa.table({"y": ["cat", None]}), tmp_path / "t.parquet")
-    for chosen in (settings(), settings(classes=None, public_classes=True)):
+    for chosen in (settings(), settings(domain=Classes(public=True))):
         with pytest.raises(InputError, match=r"is missing \(null\) at position 1; fill it in or drop the row"):
             randomize_table(tmp_path / "t.parquet", out, chosen)
     pq.write_table(pa.table({"y": pa.array([], pa.string())}), tmp_path / "t.parquet")
     with pytest.raises(InputError, match="has no rows"):
         randomize_table(tmp_path / "t.parquet", out, settings())
     assert list(tmp_path.iterdir()) == [tmp_path / "t.parquet"]
+
+
+EARLIER = {
+    **dict.fromkeys(("prior", "groups", "clusters", "features", "low", "high", "values")),
+    "plan": "labeldp randomize",
+    "label": "y",
+    "epsilon": 1.0,
+    "classes": CLASSES,
+    "public_classes": False,
+    "prior_epsilon": 0.1,
+    "smoothing": 0.0,
+    "method": "best",
+    "loss": "squared",
+    "shuffle": False,
+}
+"""What plan.json held in earlier versions, next to "about"."""
+
+
+def test_an_earlier_run_is_read_when_it_has_ended_and_else_cannot_go_on(parquet: Path, out: Path, monkeypatch):
+    monkeypatch.setattr(LabelSettings, "plan", lambda *_: dict(EARLIER))
+    randomize_table(parquet, out, settings(prior=0.1))
+    assert Ledger.read(run_folder(out) / "ledger.jsonl").releases == 2
+    page = write_report([run_folder(out)]).read_text()
+    assert "prior_epsilon" in page
+    assert "histogram with discrete Laplace noise" in page
+
+    def die(done: int, rows: int) -> None:
+        raise Killed
+
+    (second := out.parent / "second").mkdir()
+    with pytest.raises(Killed):
+        randomize_table(parquet, second / "o.parquet", settings(), seed=1, progress=die)
+    with pytest.raises(InputError, match="is of an earlier version, whose runs cannot go on here"):
+        randomize_table(parquet, second / "o.parquet", settings(), seed=1, resume=True)
 
 
 # Labels become numbers and back, in every type of column; what cannot is refused by its row.
@@ -334,7 +379,7 @@ def test_classes_that_the_column_cannot_have_are_refused(classes, kind, told):
 
 
 def test_numbers_go_to_the_nearest_value_and_not_beyond_the_ends():
-    coding = GridCoding(0.5, 5.0, 10)
+    coding = Grid(low=0.5, high=5.0, values=10)
     cells = pa.array([0.5, 0.74, 0.76, 3.0, 99.0, -99.0, float("inf")])
     assert coding.numbers(cells, "the label", 0).tolist() == [0, 0, 1, 5, 9, 0, 9]
     assert coding.numbers(pa.array(["1", "4.5"]), "the label", 0).tolist() == [1, 8]
@@ -348,13 +393,13 @@ def test_numbers_go_to_the_nearest_value_and_not_beyond_the_ends():
         (pa.array([1.0, None]), "missing"),
         (
             pa.array(["1", "much"]),
-            "the label must be numbers where low and high are given: .*; for classes give classes",
+            "the label must be numbers for domain=grid: .*; else choose domain=classes",
         ),
     ],
 )
 def test_what_is_no_number_is_refused(cells, told):
     with pytest.raises(InputError, match=told):
-        GridCoding(0.0, 1.0, 2).numbers(cells, "the label", 5)
+        Grid(low=0.0, high=1.0, values=2).numbers(cells, "the label", 5)
 
 
 # Rows whose order follows from their labels are refused at any period, a random order is not, and a shuffle helps.
@@ -489,7 +534,7 @@ def test_no_report_is_drawn_of_sorted_rows(tmp_path: Path):
     inputs, out = np.random.default_rng(0).standard_normal((120, 2)).astype(np.float32), tmp_path / "run"
     labels = exchanged(SORTED, 1, np.random.default_rng(0))
     pq.write_table(pa.table({"y": labels}), tmp_path / "t.parquet")
-    settings = LabelSettings(label="y", epsilon=1.0, classes=("0", "1", "2"))
+    settings = LabelSettings(label="y", epsilon=1.0, domain=Classes(names=("0", "1", "2")))
     numbers = RROnBins(epsilon=1.0, low=0.0, high=2.0, values=3)
     with pytest.raises(InputError, match="order of rows is public"):
         LPMST(epsilon=1.0).fit(nn.Linear(2, 3), examples_from_arrays(inputs, labels), out=out)
@@ -532,7 +577,7 @@ def test_a_shuffle_leaves_an_attacker_what_single_reports_leave(name, tmp_path: 
 
     row = rng.permutation(len(labels))  # a key without an order, to find the rows again
     pq.write_table(pa.table({"y": labels, "key": row}), tmp_path / "t.parquet")
-    settings = LabelSettings(label="y", epsilon=epsilon, classes=("0", "1"), shuffle=True)
+    settings = LabelSettings(label="y", epsilon=epsilon, domain=Classes(names=("0", "1")), shuffle=True)
     randomize_table(tmp_path / "t.parquet", tmp_path / "o.parquet", settings)
     found = pq.read_table(tmp_path / "o.parquet")
     place = np.argsort(row)
@@ -547,7 +592,7 @@ def test_a_shuffle_writes_the_same_rows_in_another_order(name, tmp_path: Path):
     rng = np.random.default_rng(0)
     table = pa.table({"x": rng.random(300), "y": np.repeat(["a", "b"], 150), "z": ["é,1", "b"] * 150})
     write(table, tmp_path / name)
-    settings = LabelSettings(label="y", epsilon=30.0, classes=("a", "b"), shuffle=True)
+    settings = LabelSettings(label="y", epsilon=30.0, domain=Classes(names=("a", "b")), shuffle=True)
     done = randomize_table(tmp_path / name, tmp_path / f"out-{name}", settings)
     again = randomize_table(tmp_path / name, tmp_path / f"again-{name}", settings, total_epsilon=60.0)
     before, after, other = (read(tmp_path / each) for each in (name, f"out-{name}", f"again-{name}"))
@@ -578,7 +623,7 @@ def read(path: Path) -> list[str]:
 def test_a_column_that_counts_the_rows_would_undo_a_shuffle_and_is_refused(name, column, tmp_path: Path):
     table = pa.table({"y": np.repeat(["a", "b"], 150), "group": np.repeat(["g", "h"], 150), "row": column})
     write(table, tmp_path / name)
-    settings = LabelSettings(label="y", epsilon=1.0, classes=("a", "b"), shuffle=True)
+    settings = LabelSettings(label="y", epsilon=1.0, domain=Classes(names=("a", "b")), shuffle=True)
     with pytest.raises(InputError, match="the column 'row' goes up or down with the rows"):
         randomize_table(tmp_path / name, tmp_path / f"out-{name}", settings)
     assert [path.name for path in tmp_path.iterdir()] == [name]

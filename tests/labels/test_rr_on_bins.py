@@ -87,16 +87,16 @@ def test_a_budget_below_epsilon_refuses_it_before_anything_is_counted(tmp_path):
 def test_unbiased_numbers_have_the_mean_of_the_labels_bin(method, epsilon):
     plan = replace(PLAN, method=method, epsilon=epsilon, unbiased=True)
     prior = np.random.default_rng(0).dirichlet(np.ones(21))
-    response = plan.labels.response(21, prior)
+    response = plan.response(21, prior)
     shown = response.outputs if isinstance(response, BinnedResponse) else response.values
     chances = (response.weights() / WORDS).astype(np.float64)
     means = chances @ plan.with_right_mean(response, shown, prior)
     if method == "best":
         bins = response.bins
         mass = np.bincount(bins, prior)
-        expected = (np.bincount(bins, prior * plan.labels.grid) / mass)[bins]
+        expected = (np.bincount(bins, prior * plan.domain.grid) / mass)[bins]
     else:
-        expected = plan.labels.grid
+        expected = plan.domain.grid
     np.testing.assert_allclose(means, expected, atol=1e-6)
 
 
@@ -116,11 +116,11 @@ def test_rows_that_look_similar_are_shrunken_but_for_unbiased_numbers(method):
 
 def _known_as(plan):
     """What can be known of 8.0: the middle of its bin, or itself."""
-    response = plan.labels.response(21, None)
+    response = plan.response(21)
     if plan.method != "best":
         return 8.0
     bins = response.bins
-    return float(plan.labels.grid[bins == bins[16]].mean())
+    return float(plan.domain.grid[bins == bins[16]].mean())
 
 
 @pytest.mark.parametrize(("loss", "key"), [("absolute", "mae"), ("poisson", "deviance_explained")])
@@ -144,7 +144,7 @@ def test_other_losses_are_learned_and_measured_in_their_own_way(loss, key):
         ({"loss": "log"}, "loss"),
         ({"loss": "poisson", "low": -1.0}, "low=-1"),
         ({"loss": "absolute", "unbiased": True}, "unbiased"),
-        ({"prior_epsilon": 3.0}, "prior_epsilon"),
+        ({"prior_epsilon": 3.0}, "the prior's epsilon must be below epsilon, 3,"),
         ({"prior_epsilon": -0.1}, "prior_epsilon"),
         ({"epsilon": 41.0, "method": "laplace"}, "tails"),
         ({"training.learning_rate": 0.0}, "training.learning_rate"),

@@ -131,8 +131,8 @@ COMMANDS = {
         function="randomize",
         options="RandomizeOptions",
         summary="a table with private labels → the same table with randomised ones, for anybody to train on",
-        example="sfumato labeldp randomize clicks.csv --label click --epsilon 1 --classes 0 1 --out noisy.csv",
-        matters="label epsilon out classes public_classes prior prior_epsilon groups low high",
+        example="sfumato labeldp randomize clicks.csv --label click --epsilon 1 --domain.names 0 1 --out noisy.csv",
+        matters="label epsilon out domain domain.names domain.public domain.method prior shuffle resume",
     ),
     "ehr sample": Command(
         module="ehr",

@@ -12,6 +12,7 @@ import tyro
 
 from sfumato import runs
 from sfumato._check import InputError
+from sfumato._parts import plan
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import STOPPED, Answer, bar, notify, staged_bar
 from sfumato.cli.models import ClassifierOptions, about_classifier, build_classifier, check_device, public_features
@@ -107,7 +108,7 @@ def _read(path: Path, parts: ExampleParts) -> np.ndarray:
 # `sfumato labeldp randomize`: a table → the same table with randomised labels, which anybody may train on.
 
 
-@dataclass(frozen=True, kw_only=True)
+@plan
 class RandomizeOptions(LabelSettings, CommonOptions):
     """Randomise the labels of a table: each under label differential privacy, all other columns as they are.
 

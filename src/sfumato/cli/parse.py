@@ -542,7 +542,7 @@ def _mistake(box: str, words: Sequence[str], known: Mapping[str, Any]) -> str:
         allowed = re.findall(r"'([^']*)'", choice[3])
         given = choice[1].strip("'\"")
         return f"{choice[2]} must be one of {', '.join(allowed)}, got {shortened(given)}{guess(given, allowed)}"
-    return re.sub(r"^Error parsing [a-z.]+: ", "", text)  # a check of the options' own, which names its value
+    return re.sub(r"^Error parsing [A-Za-z.]+: ", "", text)  # a check of the options' own, which names its value
 
 
 def _wrong_value(flag: str, reason: str, words: Sequence[str], known: Mapping[str, Any]) -> str | None:

@@ -27,6 +27,7 @@ from tyro.constructors import (
 )
 
 from sfumato._check import InputError
+from sfumato._parts import Incomplete
 
 KIND = "kind"
 """In a settings file, the name of a part's word in the mapping of its options."""
@@ -369,7 +370,7 @@ def _chosen(kinds: Kinds, word: str | None, declared: dataclasses.Field[Any], us
         if _has_options(kind):
             try:
                 return Part(kinds, kinds(word), kind, word)  # what it shares with the usual one stays
-            except TypeError:  # an option without a default
+            except (Incomplete, TypeError):  # an option without a default
                 return Part(kinds, tyro.MISSING_NONPROP, kind, word)
     if word is None:
         value = usual

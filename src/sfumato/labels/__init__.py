@@ -6,9 +6,10 @@ from sfumato._lazy import lazily
 
 if TYPE_CHECKING:
     from sfumato._bar import Progress
+    from sfumato.labels.domains import Classes, Grid
     from sfumato.labels.lp_mst import LPMST
     from sfumato.labels.plan import LabelsResult
-    from sfumato.labels.priors import NoisyHistogram, clusters, label_counts, smoothed
+    from sfumato.labels.priors import Counted, PublicPrior, Uniform, clusters, label_counts, smoothed
     from sfumato.labels.randomize import RandomizedTable, randomize_table
     from sfumato.labels.response import label_facts, randomized
     from sfumato.labels.rr_on_bins import RROnBins
@@ -16,12 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "LPMST",
+    "Classes",
+    "Counted",
+    "Grid",
     "LabelSettings",
     "LabelsResult",
-    "NoisyHistogram",
     "Progress",
+    "PublicPrior",
     "RROnBins",
     "RandomizedTable",
+    "Uniform",
     "clusters",
     "label_counts",
     "label_facts",

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from torch import nn
 
     from sfumato.accounting import Event
-    from sfumato.labels.priors import NoisyHistogram
+    from sfumato.labels.priors import Prior
     from sfumato.labels.response import LabelResponse
 
 _OFF = 1e-9
@@ -114,11 +114,11 @@ class LPMST(LabelPlan):
         _ = self.label_epsilon  # checks what it is left of
 
     @property
-    def histogram(self) -> NoisyHistogram | None:
-        """How the clusters' labels are counted; None without clusters."""
-        from sfumato.labels.priors import NoisyHistogram
+    def prior(self) -> Prior:
+        """How the clusters' labels are counted."""
+        from sfumato.labels.priors import Counted, Uniform
 
-        return NoisyHistogram(epsilon=self.prior_epsilon) if self.clusters else None
+        return Counted(epsilon=self.prior_epsilon, clusters=self.clusters) if self.clusters else Uniform()
 
     def response(self, classes: int) -> LabelResponse:
         """What randomises a label: RRWithPrior."""
@@ -193,7 +193,7 @@ class Stages(Learning):
         plan = self.plan
         phrase = f"randomised response with priors on {self.classes} classes, epsilon {plan.label_epsilon:.6g}, "
         phrase += "in one stage" if len(plan.stages) == 1 else f"in {len(plan.stages)} stages on disjoint rows"
-        if plan.histogram is None:
+        if not plan.prior.events():
             return phrase
         return f"{phrase}; the first prior is a histogram with discrete Laplace noise"
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from sfumato._random import RandomSource
     from sfumato.accounting import Event
     from sfumato.data import ExampleDataset
-    from sfumato.labels.priors import NoisyHistogram
+    from sfumato.labels.priors import Prior
     from sfumato.labels.response import Response
     from sfumato.ledger import Budget
     from sfumato.runs import Checkpoint, Facts, Run
@@ -269,7 +269,7 @@ class Learning:
         return watch
 
     def counted(self, groups: np.ndarray, count: int) -> np.ndarray | None:
-        """The prior of each group of rows by the plan's noisy histogram, float64 [groups, classes]; None without one.
+        """The prior of each group of rows by noisy counts, float64 [groups, classes]; None where nothing is counted.
 
         Args:
             groups: int64 [rows], public.
@@ -277,10 +277,8 @@ class Learning:
         """
         from sfumato.labels.priors import label_counts
 
-        if self.plan.histogram is None:
-            return None
         counts = label_counts(groups, self.labels, groups_count=count, classes=self.classes)
-        return self.plan.histogram.release(self.run, counts)
+        return self.plan.prior.release(self.run, counts)
 
     def _refuse_to_go_on(self) -> None:
         if self.run.asked_to_stop:
@@ -341,8 +339,8 @@ class LabelPlan:
         return {"plan": self.name, **to_json(self)}
 
     @property
-    def histogram(self) -> NoisyHistogram | None:
-        """How labels are counted for the prior; None where they are not."""
+    def prior(self) -> Prior:
+        """What is known of labels before anything is learned."""
         raise NotImplementedError
 
     def response(self, classes: int) -> Response:
@@ -356,14 +354,11 @@ class LabelPlan:
     @property
     def label_epsilon(self) -> float:
         """What is left for the reports."""
-        from sfumato.labels.table import left_for_labels
-
-        return left_for_labels(self.epsilon, self.histogram)
+        return self.prior.left_of(self.epsilon)
 
     def events(self, classes: int) -> list[Event]:
         """What one label is charged, in this order: the counts, and the reports."""
-        counted = [] if self.histogram is None else [self.histogram.event()]
-        return [*counted, self.response(classes).event()]
+        return [*self.prior.events(), self.response(classes).event()]
 
     def refuse_ordered(self, labels: np.ndarray, classes: int) -> None:
         """Refuse rows whose order follows from their labels, unless they are shuffled.

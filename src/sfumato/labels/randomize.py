@@ -69,6 +69,7 @@ import torch
 from sfumato._check import InputError
 from sfumato._files import read_json, sibling, whole_folder, write_atomic, write_json
 from sfumato._random import RandomSource
+from sfumato._types import PLAN_FORMAT
 from sfumato.accounting import Event, compose, event_from_json, guarantee
 from sfumato.labels.files import Cells, LabelFile, open_label_file, refuse_other_format
 from sfumato.labels.response import PHASE, label_facts, reports_of, words_of
@@ -381,26 +382,25 @@ def randomize_table(
         InputError: a setting, the table, the prior or the output is of no use.
         KeyboardInterrupt: a signal stopped it; nothing was written under the name of the output.
     """
-    settings.require_valid()
     file = open_label_file(table)
     refuse_other_format(file, out)
     folder = run_folder(out)
     _refuse_taken(out, folder, resume=resume)
+    before = RunFolder(folder).recorded(resume=resume)
+    if resume and before.get("format") != PLAN_FORMAT:
+        raise InputError(f"{folder} is of an earlier version, whose runs cannot go on here; release to another file")
     work = TableWork.of(file, settings)
-    settings.response(
-        work.class_count, work.prior_of_all(None)
-    )  # refuses what has no response, before any file is made
+    settings.response(len(work.names), work.prior_of_all(None))  # refuses what has no response, before any file is made
     identity = TableIdentity.of(file, settings.label)
     if settings.shuffle and identity.counting:
         raise InputError(
             f"{table}: the column {identity.counting!r} goes up or down with the rows, so it reveals their "
             "order; leave it out, or renumber rows at random"
         )
-    plan = settings.plan(work.classes)
+    plan = settings.plan(work.names)
     fingerprint = hashlib.sha256(f"{json.dumps(plan, sort_keys=True)} {work.digest}".encode()).hexdigest()
     plan["about"] = {"table": table.name, "out": out.name, "rows": work.rows}
     past = PastReleases(record or table.parent / FOLDER)
-    before = RunFolder(folder).recorded(resume=resume).get("about") or {}
     budget = (
         None
         if total_epsilon is None
@@ -413,7 +413,7 @@ def randomize_table(
         earlier: list[PastRelease] = []
         with past.alone():
             if seed is None:
-                earlier = past.shared(own, names=before.get("earlier"))
+                earlier = past.shared(own, names=(before.get("about") or {}).get("earlier"))
             plan["about"]["earlier"] = [each.name for each in earlier]
             cost = functools.reduce(operator.add, [each.event for each in earlier], compose({}))
             if (
@@ -431,13 +431,13 @@ def randomize_table(
                 past.add(own)
         if earlier:
             run.release("earlier releases", cost, lambda _: {"releases": torch.tensor(len(earlier))})
-        counted = None if settings.histogram is None else settings.histogram.release(run, work.counts)
-        response = settings.response(work.class_count, work.prior_of_all(counted))
+        counted = settings.prior.release(run, work.counts)
+        response = settings.response(len(work.names), work.prior_of_all(counted))
 
         def draw(source: RandomSource) -> dict[str, torch.Tensor]:
             words, seen, written, done = words_of(source), work.new_digest(), hashlib.sha256(), 0
             order = source.stream("row order").permutation(work.rows) if settings.shuffle else None
-            priors = work.row_priors()
+            priors = work.prior.rows()
 
             def exchange(cells: Cells) -> pa.Array:
                 nonlocal done
@@ -466,7 +466,7 @@ def randomize_table(
             raise InputError(f"{out} was written and is gone: its labels are not drawn again; take a copy of it")
         facts = label_facts(
             population=work.rows,
-            mechanism=settings.in_words(work.class_count),
+            mechanism=settings.in_words(len(work.names)),
             shuffled=settings.shuffle,
             recorded=seed is None,
             earlier=len(earlier),

@@ -15,7 +15,7 @@
 - **Resume.** Histogram and reports are releases of the run: a run that goes on finds them, and draws none again.
 - **Released.** The reports, the histogram, and the model.
 
->>> RROnBins(epsilon=2.0, low=0.0, high=10.0).labels.label_epsilon
+>>> RROnBins(epsilon=2.0, low=0.0, high=10.0).label_epsilon
 1.95
 >>> import torch
 >>> _ = torch.manual_seed(0)  # of the initial weights
@@ -56,16 +56,14 @@ from sfumato.training.supervised import TRAININGS, Supervised
 if TYPE_CHECKING:
     from torch import nn
 
-    from sfumato.labels.priors import NoisyHistogram
+    from sfumato.labels.domains import Grid
+    from sfumato.labels.priors import Prior
     from sfumato.labels.response import Response
-    from sfumato.labels.table import LabelSettings
     from sfumato.training.supervised import Inputs
 
 
 _TRAINING = Supervised(batch_size=256, learning_rate=0.05, schedule="cosine")
 _TRIAL_STEPS = 100  # on placeholder numbers
-_COLUMN = "targets"
-"""Where labels are, which settings ask for: a data set's targets."""
 
 
 @plan
@@ -105,8 +103,10 @@ class RROnBins(LabelPlan):
     renamed: ClassVar[Mapping[str, str]] = {name: f"training.{name}" for name in FLAT}
 
     def __post_init__(self) -> None:
+        from sfumato.labels.response import require_epsilon
+
         _check.non_negative(prior_epsilon=self.prior_epsilon)
-        self.labels.require_valid()
+        require_epsilon(self.epsilon)
         if self.loss == "poisson" and self.low < 0:
             raise InputError(f"loss=poisson is for numbers >= 0, got low={self.low:g}; take another loss")
         if self.unbiased and self.loss != "squared":
@@ -114,24 +114,14 @@ class RROnBins(LabelPlan):
         if self.seed is not None:
             _check.whole(at_least=0, seed=self.seed)
         self.training.refuse_loss(self.loss)
-        _ = self.supervised, self.labels.response(self.values, None)  # both check their fields
+        _ = self.supervised, self.response(self.values)  # both check their fields
 
     @property
-    def labels(self) -> LabelSettings:
-        """How labels are randomised."""
-        from sfumato.labels.table import LabelSettings
+    def domain(self) -> Grid:
+        """What a number can be, and how it is reported."""
+        from sfumato.labels.domains import Grid
 
-        counted = self.method == "best" and self.prior_epsilon > 0
-        return LabelSettings(
-            label=_COLUMN,
-            epsilon=self.epsilon,
-            low=self.low,
-            high=self.high,
-            values=self.values,
-            method=self.method,
-            loss=self.loss,
-            prior_epsilon=self.prior_epsilon if counted else None,
-        )
+        return Grid(low=self.low, high=self.high, values=self.values, method=self.method, loss=self.loss)
 
     @property
     def supervised(self) -> Supervised:
@@ -139,8 +129,11 @@ class RROnBins(LabelPlan):
         return dataclasses.replace(self.training, loss=self.loss)
 
     @property
-    def histogram(self) -> NoisyHistogram | None:
-        return self.labels.histogram
+    def prior(self) -> Prior:
+        from sfumato.labels.priors import Counted, Uniform
+
+        counted = self.method == "best" and self.prior_epsilon > 0
+        return Counted(epsilon=self.prior_epsilon) if counted else Uniform()
 
     @property
     def log_rates(self) -> bool:
@@ -148,7 +141,7 @@ class RROnBins(LabelPlan):
 
     def response(self, classes: int, prior: np.ndarray | None = None) -> Response:
         """What randomises a number, by a prior of all of them; None for an even one."""
-        return self.labels.response(classes, prior)
+        return self.domain.response(self.label_epsilon, classes, prior)
 
     def learner(self) -> type[Regression]:
         """In one stage."""
@@ -171,7 +164,7 @@ class RROnBins(LabelPlan):
         chances = np.zeros((len(known), self.values))
         np.add.at(chances, column, (response.weights() / WORDS).astype(np.float64).T)
         prior = np.full(self.values, 1 / self.values) if prior is None else prior
-        return unbiased_numbers(chances.T, self.labels.grid, prior)[np.searchsorted(known, reports)]
+        return unbiased_numbers(chances.T, self.domain.grid, prior)[np.searchsorted(known, reports)]
 
 
 class Regression(Learning):
@@ -186,7 +179,6 @@ class Regression(Learning):
     def read_labels(self) -> tuple[np.ndarray, int]:
         """Their places on the grid."""
         from sfumato.data.inputs import refuse_not_finite
-        from sfumato.labels.table import GridCoding
 
         data, plan = self.data, self.plan
         if data.targets is None or data.num_classes is not None or data.targets.ndim != 1:
@@ -196,14 +188,16 @@ class Regression(Learning):
             )
         numbers = np.asarray(data.targets, np.float64)
         refuse_not_finite(numbers, "labels")
-        return GridCoding(plan.low, plan.high, plan.values).places(numbers), plan.values
+        return plan.domain.places(numbers), plan.values
 
     def refuse_features(self) -> None:
         if self.features is not None:
             raise InputError("features are for clusters, and bins are the same for all rows; leave them out")
 
     def mechanism(self) -> str:
-        return self.plan.labels.in_words(self.plan.values)
+        plan = self.plan
+        counted = "; the prior is a histogram with discrete Laplace noise" if plan.prior.events() else ""
+        return f"{plan.domain.in_words(plan.values)}, epsilon {plan.label_epsilon:.6g}{counted}"
 
     def prior(self, stage: int, model: nn.Module) -> np.ndarray | None:
         """How likely the values are by the noisy histogram, float64 [values]."""
@@ -245,7 +239,7 @@ class Regression(Learning):
         inputs, _ = self.data.examples(np.arange(len(self.data)))
         steps = min(_TRIAL_STEPS, plan.training.steps_for(len(self.data)))
         training = dataclasses.replace(plan.supervised, steps=steps)
-        targets = plan.labels.grid[places]
+        targets = plan.domain.grid[places]
         source = source.within("rehearsal")  # old name
         trained = training.fit(self.model, inputs, targets, source=source, device=self.device)
         if self._strayed(trained, inputs, targets):
