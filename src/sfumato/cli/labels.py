@@ -201,9 +201,9 @@ def train(options: Any) -> Answer:
     model = build_classifier(
         options.model, parts.train, options.model.model_seed, load=True, quiet=run.json, reading=options.data
     )
-    given = {"features": features_for(options.model, parts), "test": parts.test, "device": run.device}
+    options_of_run = {"features": features_for(options.model, parts), "test": parts.test, "device": run.device}
     if run.dry_run:
-        statement = plan.try_out(model, parts.train, **given)
+        statement = plan.try_out(model, parts.train, **options_of_run)
         done = "model and data were tried out; no label was drawn, and nothing was trained or written"
         return dry_run(plan, statement, done)
     line = start_line(out, command, ended="drawn, trained or measured" if already else None)
@@ -216,7 +216,7 @@ def train(options: Any) -> Answer:
                 resume=run.resume is not None,
                 about=_about(options, parts.train),
                 progress=progress,
-                **given,
+                **options_of_run,
             )
         except KeyboardInterrupt:
             if not (out / "plan.json").exists():

@@ -5,7 +5,7 @@ settings, in a ledger and a statement next to the table, in a folder `OUT.run`. 
 most; of each row, memory holds its label and a digest, and all of it with `shuffle`.
 
 - **Once.** An output that exists is refused, and so is a second run for it: two draws would average the noise away.
-  Another output of the same labels is found by the record next to the table (below), whatever it is
+  Another output of the same labels is found by the record next to the table (`PastReleases`), whatever it is
   called. It is refused, unless `total_epsilon` allows what all of them cost in total, and then it states that sum.
 - **Order.** Rows whose order follows from their labels are refused (`labels.table`). With `shuffle` rows are
   written in an order that is drawn from the run's key and follows from nothing: given any such order each report has
@@ -18,36 +18,9 @@ most; of each row, memory holds its label and a digest, and all of it with `shuf
   beginning.
 - **Nothing else reveals the label.** A report is written in the same way for any label; but a column that follows from
   the label is public, like all others.
-
-What was released of a table's labels before stands in a record next to the table, which each new release is compared
-with (`PastReleases`).
-
-Several draws of one label average its noise away, whatever the outputs are called: 15 outputs at epsilon 1 give 97 %
-of binary labels. So each release is recorded before its first label is drawn, in the folder `label-releases` next to
-the table, and is found again by what the table holds:
-
-- by its labels in their order, where so many orders of them are possible that two tables do not share one by chance;
-  whatever the file, the column and the format are called, and whatever the other columns are;
-- by its rows, from the columns but the label, where the label's column has the same name: in another order, as a
-  subset, with new rows, or with some labels changed. A row counts if it is the only one of its kind in its table, and
-  tables where fewer than half of the rows are have no rows to be known by. More than one common row in a hundred of
-  the smaller table is a match.
-
-A release that matches is refused, or its cost is added to that of the earlier ones: the run's own ledger begins with
-them, and its statement is that of their sum.
-
-Drawing the same reports again at no cost would need a key that is kept as long as the table, and says nothing where
-epsilon, classes or prior differ: two responses from the same coins may reveal more than both events add up to. The
-earlier output is that same draw; the refusal names it.
-
-Comparing reads labels, too. A refusal reveals that the same labels were released before, to the person who has them; a
-release that goes on reveals no more than that no labels in the record are the same in all rows.
-
-The record is private, as the table is: its digests of labels could be compared with a guess. It is readable by its
-owner only, and stays with the table. Not recognised are a table in another folder (unless `record` names one folder
-for both), and one of which labels, rows and columns were all changed. Seeded runs are simulations: they are neither
-recorded nor refused.
 """
+
+from __future__ import annotations
 
 import fcntl
 import functools
@@ -84,11 +57,209 @@ _BITS = 64  # of orders that labels must have to be known by theirs
 _MOST = 1 << 20  # rows that are remembered of a table
 _KNOWN = 0.01  # share of common rows above which tables share labels
 _ABSENT = np.uint64(0x9E3779B97F4A7C15)
+_ROUND_OFF = 1e-9  # of a sum of costs, relative to it
+
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True)
+class RandomizedTable:
+    """What was written.
+
+    Attributes:
+        statement: what it promises.
+        rows: how many there are.
+        folder: of the run.
+    """
+
+    statement: Statement
+    rows: int
+    folder: Path
+
+
+def randomize_table(
+    table: Path,
+    out: Path,
+    settings: LabelSettings,
+    *,
+    total_epsilon: float | None = None,
+    record: Path | None = None,
+    seed: int | None = None,
+    resume: bool = False,
+    progress: Progress | None = None,
+) -> RandomizedTable:
+    """Randomise the labels of a table.
+
+    Args:
+        table: .parquet, .csv, .tsv (also .gz) or .jsonl.
+        out: the file to write, of the same format, which must not exist yet.
+        settings: how.
+        total_epsilon: what all releases of these labels may cost in total, this one included; None for one release.
+        record: the folder of earlier releases, which need not exist; None for `label-releases` next to the table.
+        seed: repeatable randomness, for simulation only; None draws a key from the operating system.
+        resume: go on with a run for `out` that was stopped.
+        progress: receives how many rows are done, and of how many.
+
+    Raises:
+        InputError: a setting, the table, the prior or the output is of no use.
+        KeyboardInterrupt: a signal stopped it; nothing was written under the name of the output.
+    """
+    file = open_label_file(table)
+    refuse_other_format(file, out)
+    folder = run_folder(out)
+    _refuse_taken(out, folder, resume=resume)
+    before = RunFolder(folder).recorded(resume=resume)
+    if resume and before.get("format") != PLAN_FORMAT:
+        raise InputError(f"{folder} is of an earlier version, whose runs cannot go on here; release to another file")
+    work = TableWork.of(file, settings)
+    settings.response(len(work.names), work.prior_of_all(None))  # refuses what has no response, before any file is made
+    identity = TableIdentity.of(file, settings.label)
+    if settings.shuffle and identity.counting:
+        raise InputError(
+            f"{table}: the column {identity.counting!r} goes up or down with the rows, so it reveals their "
+            "order; leave it out, or renumber rows at random"
+        )
+    plan = settings.plan(work.names)
+    fingerprint = hashlib.sha256(f"{json.dumps(plan, sort_keys=True)} {work.digest}".encode()).hexdigest()
+    plan["about"] = {"table": table.name, "out": out.name, "rows": work.rows}
+    past = PastReleases(record or table.parent / FOLDER)
+    budget = (
+        None
+        if total_epsilon is None
+        else Budget(epsilon=total_epsilon * (1 + _ROUND_OFF), delta=0.0, adjacency="replace")
+    )
+    with Run.open(folder, plan=plan, seed=seed, resume=resume, budget=budget) as run:
+        if resume:
+            run.saved(fingerprint)
+        release = PastRelease(run.source.stream("label release").bytes(8).hex(), out.name, settings.event(), identity)
+        earlier: list[PastRelease] = []
+        with past.alone():
+            if seed is None:
+                earlier = past.shared(release, names=(before.get("about") or {}).get("earlier"))
+            plan["about"]["earlier"] = [each.name for each in earlier]
+            cost = functools.reduce(operator.add, [each.event for each in earlier], compose({}))
+            if (
+                earlier
+                and not resume
+                and (total_epsilon is None or _epsilon(cost + release.event) > total_epsilon * (1 + _ROUND_OFF))
+            ):
+                raise _released(table, earlier, cost, release.event)
+            if not resume:
+                run.refuse_unaffordable("the labels", cost, release.event)
+            if seed is None:
+                past.prepare()
+            run.start(fingerprint)
+            if seed is None:
+                past.add(release)
+        if earlier:
+            run.release("earlier releases", cost, lambda _: {"releases": torch.tensor(len(earlier))})
+        counted = settings.prior.release(run, work.counts)
+        response = settings.response(len(work.names), work.prior_of_all(counted))
+
+        def draw(source: RandomSource) -> dict[str, torch.Tensor]:
+            words, seen, written, done = words_of(source), work.new_digest(), hashlib.sha256(), 0
+            order = source.stream("row order").permutation(work.rows) if settings.shuffle else None
+            priors = work.prior.rows()
+
+            def exchange(cells: Cells) -> pa.Array:
+                nonlocal done
+                if run.asked_to_stop:
+                    raise KeyboardInterrupt
+                labels, groups = work.take(cells, done)
+                prior = work.prior_of(counted, groups, priors, len(labels))
+                seen.add(labels, groups, prior if priors is not None else None)
+                reports = reports_of(response, labels, words, prior, threads=torch.get_num_threads())
+                written.update(reports.tobytes())
+                done += len(labels)
+                if progress is not None:
+                    progress(done, work.rows)
+                return work.coding.column(reports)
+
+            def write(path: Path) -> None:
+                file.copy(path, work.columns, settings.label, exchange, order=order)
+                if seen.found != work.digest:
+                    raise InputError(f"{table} or its prior was changed while it was read; take the one before")
+
+            write_atomic(out, write)
+            return {"sha256": torch.tensor(list(written.digest()), dtype=torch.uint8)}
+
+        run.release(PHASE, response.event(), draw, rows=work.rows)
+        if not out.exists():
+            raise InputError(f"{out} was written and is gone: its labels are not drawn again; take a copy of it")
+        facts = label_facts(
+            population=work.rows,
+            mechanism=settings.in_words(len(work.names)),
+            shuffled=settings.shuffle,
+            recorded=seed is None,
+            earlier=len(earlier),
+        )
+        digest = hashlib.sha256()
+        with open(out, "rb") as content:
+            while block := content.read(1 << 20):
+                digest.update(block)
+        statement = run.finish({}, facts, metadata={"table": out.name, "sha256": digest.hexdigest()})
+    return RandomizedTable(statement, work.rows, folder)
+
+
+def run_folder(out: Path) -> Path:
+    """Where ledger, statement and plan of a table are."""
+    return sibling(out, after=".run")
+
+
+def _epsilon(cost: Event) -> float:
+    """At delta 0."""
+    return guarantee(cost, "replace").epsilon(0.0)
+
+
+def _released(table: Path, earlier: list[PastRelease], cost: Event, more: Event) -> InputError:
+    spent, total = _epsilon(cost), _epsilon(cost + more)
+    return InputError(
+        f"labels of {table} were released before, at epsilon {spent:g} in all ({outputs_of(earlier)}); "
+        f"use that output, or allow the sum: total_epsilon (--total-epsilon) of {_enough(total)} or more"
+    )
+
+
+def _enough(total: float) -> str:
+    """A number of six digits that is no less than a sum, up to round-off."""
+    short = f"{total:g}"
+    return short if float(short) >= total * (1 - _ROUND_OFF) else f"{total * (1 + 1e-5):g}"
+
+
+def _refuse_taken(out: Path, folder: Path, *, resume: bool) -> None:
+    if not out.parent.is_dir():
+        raise InputError(f"there is no folder {out.parent} for {out.name}; make it first")
+    if resume:
+        if not folder.is_dir():
+            raise InputError(f"there is no run for {out} to go on with ({folder}); leave resume out")
+        if RunFolder(folder).has_ended():
+            raise InputError(f"{out} is complete; there is nothing to go on with")
+        return
+    if folder.exists():
+        raise InputError(
+            f"{folder} holds a run for {out} already; go on with it (--resume), as drawing labels again would "
+            "average the noise away"
+        )
+    if out.exists():
+        raise InputError(
+            f"{out} exists; if these are randomised labels, use them: another draw would average the noise away. Else "
+            "choose another file"
+        )
+
+
+# What was released before.
 
 
 @dataclass(frozen=True, eq=False)
 class TableIdentity:
     """What a table is recognised by.
+
+    - Its labels in their order, where so many orders of them are possible that two tables do not share one by chance;
+      whatever the file, the column and the format are called, and whatever the other columns are.
+    - Its rows, from the columns but the label, where the label's column has the same name: in another order, as a
+      subset, with new rows, or with some labels changed. A row counts if it is the only one of its kind in its table,
+      and tables where fewer than half of the rows are have no rows to be known by. More than one common row in a
+      hundred of the smaller table is a match.
 
     Attributes:
         label: the name of the label's column.
@@ -106,7 +277,7 @@ class TableIdentity:
     counting: str = ""
 
     @classmethod
-    def of(cls, file: LabelFile, label: str) -> "TableIdentity":
+    def of(cls, file: LabelFile, label: str) -> TableIdentity:
         """Read a table once."""
         labels, counts = hashlib.sha256(), Counter[int]()
         rows: list[np.ndarray] = []
@@ -132,14 +303,14 @@ class TableIdentity:
             counting=next((name for name, each in counting.items() if each.restores(count)), ""),
         )
 
-    def matches(self, other: "TableIdentity") -> bool:
+    def matches(self, other: TableIdentity) -> bool:
         """Whether the two tables share labels."""
         if self.labels and self.labels == other.labels:
             return True
         limit = np.uint64(min(self.limit, other.limit))
-        own, others = (rows[rows <= limit] for rows in (self.rows, other.rows))
-        fewer = min(len(own), len(others))
-        return self.label == other.label and fewer > 0 and len(np.intersect1d(own, others)) > _KNOWN * fewer
+        these, those = (rows[rows <= limit] for rows in (self.rows, other.rows))
+        fewer = min(len(these), len(those))
+        return self.label == other.label and fewer > 0 and len(np.intersect1d(these, those)) > _KNOWN * fewer
 
 
 @dataclass(frozen=True)
@@ -160,7 +331,24 @@ class PastRelease:
 
 
 class PastReleases:
-    """The record of what was released of the tables in a folder.
+    """The record of what was released of the tables in a folder, which each new release is compared with.
+
+    Several draws of one label average its noise away, whatever the outputs are called: 15 outputs at epsilon 1 give
+    97 % of binary labels. So each release is recorded before its first label is drawn, and is found again by what the
+    table holds (`TableIdentity`). A release that matches is refused, or its cost is added to that of the earlier ones:
+    the run's ledger begins with them, and its statement is that of their sum.
+
+    Drawing the same reports again at no cost would need a key that is kept as long as the table, and says nothing where
+    epsilon, classes or prior differ: two responses from the same coins may reveal more than both events add up to. The
+    earlier output is that same draw; the refusal names it.
+
+    Comparing reads labels, too. A refusal reveals that the same labels were released before, to the person who has
+    them; a release that goes on reveals no more than that no labels in the record are the same in all rows.
+
+    The record is private, as the table is: its digests of labels could be compared with a guess. It is readable by its
+    owner only, and stays with the table. Not recognised are a table in another folder (unless `record` names one folder
+    for both), and one of which labels, rows and columns were all changed. Seeded runs are simulations: they are neither
+    recorded nor refused.
 
     Args:
         folder: of the record; it need not exist.
@@ -196,21 +384,21 @@ class PastReleases:
                 pass
             (self.folder / "trial").rmdir()
 
-    def shared(self, own: PastRelease, *, names: Sequence[str] | None = None) -> list[PastRelease]:
+    def shared(self, release: PastRelease, *, names: Sequence[str] | None = None) -> list[PastRelease]:
         """Other releases that share labels with this one.
 
         Args:
-            own: the release to compare with.
+            release: to compare with.
             names: of those that were found when it began; None to look for them.
 
         Raises:
             InputError: one cannot be read.
         """
-        places = [place for place in sorted(self.folder.glob("*/release.json")) if place.parent.name != own.name]
+        places = [place for place in sorted(self.folder.glob("*/release.json")) if place.parent.name != release.name]
         others = [self._read(place) for place in places if not place.parent.name.endswith(".partial")]
         if names is not None:
             return [other for other in others if other.name in names]
-        return [other for other in others if own.identity.matches(other.identity)]
+        return [other for other in others if release.identity.matches(other.identity)]
 
     def add(self, release: PastRelease) -> None:
         """Record a release before it happens; one that is recorded already stays as it is.
@@ -333,192 +521,3 @@ def _single(rows: np.ndarray) -> tuple[np.ndarray, int]:
         limit //= 2
         found = found[found <= np.uint64(limit)]
     return found, limit
-
-
-_ROUND_OFF = 1e-9  # of a sum of costs, relative to it
-
-Progress = Callable[[int, int], None]
-
-
-@dataclass(frozen=True)
-class RandomizedTable:
-    """What was written.
-
-    Attributes:
-        statement: what it promises.
-        rows: how many there are.
-        folder: of the run.
-    """
-
-    statement: Statement
-    rows: int
-    folder: Path
-
-
-def randomize_table(
-    table: Path,
-    out: Path,
-    settings: LabelSettings,
-    *,
-    total_epsilon: float | None = None,
-    record: Path | None = None,
-    seed: int | None = None,
-    resume: bool = False,
-    progress: Progress | None = None,
-) -> RandomizedTable:
-    """Randomise the labels of a table.
-
-    Args:
-        table: .parquet, .csv, .tsv (also .gz) or .jsonl.
-        out: the file to write, of the same format, which must not exist yet.
-        settings: how.
-        total_epsilon: what all releases of these labels may cost in total, this one included; None for one release.
-        record: the folder of earlier releases, which need not exist; None for `label-releases` next to the table.
-        seed: repeatable randomness, for simulation only; None draws a key from the operating system.
-        resume: go on with a run for `out` that was stopped.
-        progress: receives how many rows are done, and of how many.
-
-    Raises:
-        InputError: a setting, the table, the prior or the output is of no use.
-        KeyboardInterrupt: a signal stopped it; nothing was written under the name of the output.
-    """
-    file = open_label_file(table)
-    refuse_other_format(file, out)
-    folder = run_folder(out)
-    _refuse_taken(out, folder, resume=resume)
-    before = RunFolder(folder).recorded(resume=resume)
-    if resume and before.get("format") != PLAN_FORMAT:
-        raise InputError(f"{folder} is of an earlier version, whose runs cannot go on here; release to another file")
-    work = TableWork.of(file, settings)
-    settings.response(len(work.names), work.prior_of_all(None))  # refuses what has no response, before any file is made
-    identity = TableIdentity.of(file, settings.label)
-    if settings.shuffle and identity.counting:
-        raise InputError(
-            f"{table}: the column {identity.counting!r} goes up or down with the rows, so it reveals their "
-            "order; leave it out, or renumber rows at random"
-        )
-    plan = settings.plan(work.names)
-    fingerprint = hashlib.sha256(f"{json.dumps(plan, sort_keys=True)} {work.digest}".encode()).hexdigest()
-    plan["about"] = {"table": table.name, "out": out.name, "rows": work.rows}
-    past = PastReleases(record or table.parent / FOLDER)
-    budget = (
-        None
-        if total_epsilon is None
-        else Budget(epsilon=total_epsilon * (1 + _ROUND_OFF), delta=0.0, adjacency="replace")
-    )
-    with Run.open(folder, plan=plan, seed=seed, resume=resume, budget=budget) as run:
-        if resume:
-            run.saved(fingerprint)
-        own = PastRelease(run.source.stream("label release").bytes(8).hex(), out.name, settings.event(), identity)
-        earlier: list[PastRelease] = []
-        with past.alone():
-            if seed is None:
-                earlier = past.shared(own, names=(before.get("about") or {}).get("earlier"))
-            plan["about"]["earlier"] = [each.name for each in earlier]
-            cost = functools.reduce(operator.add, [each.event for each in earlier], compose({}))
-            if (
-                earlier
-                and not resume
-                and (total_epsilon is None or _epsilon(cost + own.event) > total_epsilon * (1 + _ROUND_OFF))
-            ):
-                raise _released(table, earlier, cost, own.event)
-            if not resume:
-                run.refuse_unaffordable("the labels", cost, own.event)
-            if seed is None:
-                past.prepare()
-            run.start(fingerprint)
-            if seed is None:
-                past.add(own)
-        if earlier:
-            run.release("earlier releases", cost, lambda _: {"releases": torch.tensor(len(earlier))})
-        counted = settings.prior.release(run, work.counts)
-        response = settings.response(len(work.names), work.prior_of_all(counted))
-
-        def draw(source: RandomSource) -> dict[str, torch.Tensor]:
-            words, seen, written, done = words_of(source), work.new_digest(), hashlib.sha256(), 0
-            order = source.stream("row order").permutation(work.rows) if settings.shuffle else None
-            priors = work.prior.rows()
-
-            def exchange(cells: Cells) -> pa.Array:
-                nonlocal done
-                if run.asked_to_stop:
-                    raise KeyboardInterrupt
-                labels, groups = work.take(cells, done)
-                prior = work.prior_of(counted, groups, priors, len(labels))
-                seen.add(labels, groups, prior if priors is not None else None)
-                reports = reports_of(response, labels, words, prior, threads=torch.get_num_threads())
-                written.update(reports.tobytes())
-                done += len(labels)
-                if progress is not None:
-                    progress(done, work.rows)
-                return work.coding.column(reports)
-
-            def write(path: Path) -> None:
-                file.copy(path, work.columns, settings.label, exchange, order=order)
-                if seen.found != work.digest:
-                    raise InputError(f"{table} or its prior was changed while it was read; take the one before")
-
-            write_atomic(out, write)
-            return {"sha256": torch.tensor(list(written.digest()), dtype=torch.uint8)}
-
-        run.release(PHASE, response.event(), draw, rows=work.rows)
-        if not out.exists():
-            raise InputError(f"{out} was written and is gone: its labels are not drawn again; take a copy of it")
-        facts = label_facts(
-            population=work.rows,
-            mechanism=settings.in_words(len(work.names)),
-            shuffled=settings.shuffle,
-            recorded=seed is None,
-            earlier=len(earlier),
-        )
-        digest = hashlib.sha256()
-        with open(out, "rb") as content:
-            while block := content.read(1 << 20):
-                digest.update(block)
-        statement = run.finish({}, facts, metadata={"table": out.name, "sha256": digest.hexdigest()})
-    return RandomizedTable(statement, work.rows, folder)
-
-
-def run_folder(out: Path) -> Path:
-    """Where ledger, statement and plan of a table are."""
-    return sibling(out, after=".run")
-
-
-def _epsilon(cost: Event) -> float:
-    """At delta 0."""
-    return guarantee(cost, "replace").epsilon(0.0)
-
-
-def _released(table: Path, earlier: list[PastRelease], cost: Event, more: Event) -> InputError:
-    spent, total = _epsilon(cost), _epsilon(cost + more)
-    return InputError(
-        f"labels of {table} were released before, at epsilon {spent:g} in all ({outputs_of(earlier)}); "
-        f"use that output, or allow the sum: total_epsilon (--total-epsilon) of {_enough(total)} or more"
-    )
-
-
-def _enough(total: float) -> str:
-    """A number of six digits that is no less than a sum, up to round-off."""
-    short = f"{total:g}"
-    return short if float(short) >= total * (1 - _ROUND_OFF) else f"{total * (1 + 1e-5):g}"
-
-
-def _refuse_taken(out: Path, folder: Path, *, resume: bool) -> None:
-    if not out.parent.is_dir():
-        raise InputError(f"there is no folder {out.parent} for {out.name}; make it first")
-    if resume:
-        if not folder.is_dir():
-            raise InputError(f"there is no run for {out} to go on with ({folder}); leave resume out")
-        if RunFolder(folder).has_ended():
-            raise InputError(f"{out} is complete; there is nothing to go on with")
-        return
-    if folder.exists():
-        raise InputError(
-            f"{folder} holds a run for {out} already; go on with it (--resume), as drawing labels again would "
-            "average the noise away"
-        )
-    if out.exists():
-        raise InputError(
-            f"{out} exists; if these are randomised labels, use them: another draw would average the noise away. Else "
-            "choose another file"
-        )

@@ -234,8 +234,8 @@ def _sorted(prior: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def success(prior: np.ndarray, epsilon: float, size: int | None = None) -> np.ndarray:
     """The probability of a true report for a label that is drawn from the prior, float64 [] or [rows]."""
     sums, sizes = _sorted(prior)[1], ranked(prior, epsilon, size)[1]
-    held = np.take_along_axis(sums, np.expand_dims(sizes - 1, -1), axis=-1)[..., 0]
-    return held / (1 + (sizes - 1) * math.exp(-epsilon))
+    among = np.take_along_axis(sums, np.expand_dims(sizes - 1, -1), axis=-1)[..., 0]
+    return among / (1 + (sizes - 1) * math.exp(-epsilon))
 
 
 _ROWS = 1 << 13  # labels that a thread does at a time: what they need stays in its cache
@@ -321,13 +321,13 @@ class LabelResponse:
         size = int(sizes)
         other = other_weight(self.epsilon, size)
         found = np.zeros((self.classes, self.classes), object)
-        kept = order[:size]
+        reported = order[:size]
         for label in range(self.classes):
-            if label in kept:
-                found[label, kept] = other
+            if label in reported:
+                found[label, reported] = other
                 found[label, label] = WORDS - (size - 1) * other
             else:
-                found[label, kept] = [share_weight(place, size) for place in range(size)]
+                found[label, reported] = [share_weight(place, size) for place in range(size)]
         return found
 
     def probabilities(self, prior: np.ndarray | None = None) -> np.ndarray:
@@ -538,8 +538,8 @@ def randomized(
         words, parts = words_of(source), []
         for start in range(0, max(len(labels), 1), _BLOCK):
             rows = slice(start, start + _BLOCK)
-            own = prior[rows] if prior is not None and prior.ndim == 2 else prior
-            parts.append(reports_of(response, labels[rows], words, own, threads=threads))
+            known = prior[rows] if prior is not None and prior.ndim == 2 else prior
+            parts.append(reports_of(response, labels[rows], words, known, threads=threads))
         return {"labels": torch.from_numpy(np.concatenate(parts))}
 
     return run.release(PHASE, response.event(), draw, **public)["labels"].numpy()
