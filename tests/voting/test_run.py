@@ -263,6 +263,22 @@ def test_attributes_are_voted_on_with_a_bounded_weight():
     assert plan.event() != replace(plan, attributes=None).event()
 
 
+@pytest.mark.parametrize(
+    ("changes", "cause"),
+    [
+        ({"noise_std": 50.0, "seed": 5}, "noise of 50 votes on each count of 6"),
+        ({"noise_std": 0.01, "student": {"learning_rate": 1e-9}}, "the student's training on 20 answers"),
+        ({"noise_std": 0.01, "training": {"learning_rate": 1e-9}}, "agents that know too little"),
+        ({"noise_std": 0.01}, ""),
+    ],
+)
+def test_a_student_no_better_than_a_constant_has_its_likeliest_cause(changes, cause):
+    result = PLAN.replace(**changes).fit(agents(), pool(), model(), student=model(1), test=pool(60, seed=2))
+    row = result.evaluation["trained"]
+    assert row.get("likely_cause", "").startswith(f"Likeliest cause: {cause}" if cause else "")
+    assert bool(row.get("likely_cause")) == bool(cause)
+
+
 def test_a_budget_that_the_vote_exceeds_refuses_it_before_anybody_is_asked():
     from sfumato.ledger import Budget, BudgetExceeded
 

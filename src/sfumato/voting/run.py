@@ -37,6 +37,7 @@ from sfumato.runs import Checkpoint, Run
 from sfumato.runs.checkpoint import digest
 from sfumato.statement import Facts, Statement
 from sfumato.statement.sentences import render
+from sfumato.training.monitoring import trouble
 from sfumato.training.supervised import measure, require_outputs
 from sfumato.training.trainable import copied
 from sfumato.voting.data_dependent import (
@@ -217,6 +218,9 @@ def _tried_agents(agents: UserDataset) -> list[int]:
 # Nothing here is private: the answers are released, the student follows from them, and pool and test are public.
 
 
+_WELL_AHEAD = 0.25  # share of the agents
+
+
 def measured(ready: Ready, answers: Answers, student: nn.Module | None) -> dict[str, Any]:
     """Rows for evaluation.json: "answers", and of the student "untrained" and "trained".
 
@@ -230,7 +234,30 @@ def measured(ready: Ready, answers: Answers, student: nn.Module | None) -> dict[
         for name, model in (("untrained", ready.student), ("trained", student)):
             if model is not None:
                 found[name] = measure(model, ready.test, device=ready.device)
+        if "trained" in found:
+            found["trained"] |= _likely_cause(ready, found)
     return found
+
+
+def _likely_cause(ready: Ready, evaluation: dict[str, Any]) -> dict[str, str]:
+    """Where the student is no better than a baseline: the likeliest cause, and what to change.
+
+    Noise on the difference of two counts is compared with the agents: a winner that a quarter of them is ahead with is
+    rare among several classes.
+    """
+    if not trouble(None, evaluation):
+        return {}
+    answers, agents = evaluation["answers"], ready.question.agents
+    noise = ready.question.noise_std
+    if noise * 2**0.5 > agents * _WELL_AHEAD:
+        cause = (
+            f"noise of {noise:.3g} votes on each count of {agents:,}. Raise ε, ask fewer queries, or find more agents."
+        )
+    elif "baselines" in answers and not trouble(None, {"trained": answers}):
+        cause = f"the student's training on {answers['answered']:,} answers. Ask more queries, or train longer."
+    else:
+        cause = "agents that know too little. Give each more records, another training, or better public features."
+    return {"likely_cause": f"Likeliest cause: {cause}"}
 
 
 def _of_answers(answers: Answers, pool: ExampleDataset, queries: np.ndarray, classes: int) -> dict[str, Any]:
