@@ -5,8 +5,8 @@ Gaussian noise once, divides by the planned batch size and takes a step of any o
 the model at once is a matter of memory alone. Augmentations of an example are averaged before clipping, a moving
 average of the models and a schedule of the rate cost nothing.
 
-Unit: an example, added or removed (Poisson sampling). A step is one Gaussian release of noise multiplier z, sampled at
-cohort.size / population.
+Unit: an example, added or removed (Poisson sampling); with `examples.per_user`, a user with all examples. A step is one
+Gaussian release of noise multiplier z, sampled at cohort.size / population.
 
 >>> plan = DPSGD(steps=100, cohort=64, noise=1.0)
 >>> plan.private_sum(population=6400).event(1).sampling_rate
@@ -85,7 +85,6 @@ class DPSGD(Plan):
     tables: TableTraining = part(default=DenseTables(), converter=TABLES)
 
     name: ClassVar[str] = "dpsgd"
-    unit: ClassVar[Unit] = "example"
     model_fields: ClassVar[tuple[str, ...]] = (
         "model",
         "classes",
@@ -128,8 +127,36 @@ class DPSGD(Plan):
                 f"examples contribute one by one, got cohort.users_per_client={self.cohort.users_per_client}; use 1"
             )
 
+        if self.examples.per_user is not None and self.unit != "user":
+            raise InputError(
+                f"examples.per_user={self.examples.per_user} makes users the unit, and {self.name} hides a "
+                f"{self.unit}; leave it out, or use dpsgd"
+            )
+
+    @property
+    def unit(self) -> Unit:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """An example; a user where several of a user's examples are clipped as one."""
+        return "example" if self.examples.per_user is None else "user"
+
+    @property
+    def of_examples(self) -> bool:
+        """Whatever the unit is."""
+        return True
+
+    def units_in(self, data: ExampleDataset) -> int:
+        """Examples, or users.
+
+        Raises:
+            InputError: users are the unit, and the data have none, or only one.
+        """
+        if self.examples.per_user is None:
+            return super().units_in(data)
+        if data.num_users < 2:
+            raise InputError("the data set has one user; a private sum needs at least 2")
+        return data.num_users
+
     def rounds_for(self, population: int) -> int:
-        """Steps, for a public number of examples."""
+        """Steps, for a public number of examples, or of users."""
         if self.steps is not None:
             return self.steps
         epochs, size = self.epochs or _EPOCHS, self.cohort.size
@@ -160,11 +187,12 @@ class DPSGD(Plan):
         Raises:
             InputError: task=own without a loss.
         """
-        from sfumato.central.examples import ExampleContribution
+        from sfumato.central.examples import ExampleContribution, UserContribution
         from sfumato.central.tasks import loss_named
 
         loss = loss_named(self.task, data) if loss is None else loss
-        return ExampleContribution(
+        kind = ExampleContribution if self.examples.per_user is None else UserContribution
+        return kind(
             model=model,
             data=data,
             loss=loss,
@@ -299,7 +327,7 @@ class DPSGD(Plan):
         return [Assumption(known.get(self.task, "targets_unbounded"))]
 
 
-_DECIDED_BY_LOOP = ("augmentation", "copies", "precision")
+_DECIDED_BY_LOOP = ("augmentation", "copies", "per_user", "precision")
 
 
 ALGORITHM = Algorithm(

@@ -12,7 +12,7 @@ a micro-batch nor the number of processes nor anybody else's presence changes it
 """
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from typing import Any, Literal
 
@@ -225,10 +225,6 @@ def spread(data: ExampleDataset, count: int) -> np.ndarray:
 _BLOCK = 1 << 12
 _BACK = 4  # examples that are looked at again and again
 _MOST_CLASSES = 1 << 8  # placeholder examples for a resume; with more classes, some of them
-Rows = tuple[list[tuple[Tensor, ...]], Tensor | None]
-"""The inputs of each augmentation, and the targets."""
-
-
 _AS_USUAL, _DENSE = ExampleTraining(), DenseTables()
 
 
@@ -262,7 +258,8 @@ class ExampleContribution(GradientSum):
     ) -> None:
         refuse_no_values(model)
         row_tables = tables_of(model, trainable, tables)
-        super().__init__(Trainable(model, trainable, device=device, tables=row_tables), len(data), torch.device(device))
+        trained = Trainable(model, trainable, device=device, tables=row_tables)
+        super().__init__(trained, self.units_in(data), torch.device(device))
         self.data = data
         self.copies = examples.copies
         self._loss = loss
@@ -272,23 +269,32 @@ class ExampleContribution(GradientSum):
         refuse_private_as_public(self.trained, self._inputs())
         covered(self.model)  # refuses layers by their kind, before anything runs
         findings = placeholders_first(self.trained, data, self._losses, self._device)
-        self._take_reference(spread(data, _BACK))
+        self._take_reference(self.units_of(spread(data, _BACK)))
         check = first_batch_check(self.trained, data, loss, self._losses, examples.augmentation, self._device, findings)
         self._begin(
             check,
             micro_batch=examples.micro_batch,
             memory_budget=examples.memory_budget,
-            first=lambda most: spread(data, most),
+            first=lambda most: self.units_of(spread(data, most)),
         )
         self.trained.tables.live()
 
-    def read(self, examples: np.ndarray, key: int) -> Rows:
+    def units_in(self, data: ExampleDataset) -> int:
+        """How many units there are."""
+        return len(data)
+
+    def units_of(self, examples: np.ndarray) -> np.ndarray:
+        """The units that have these examples, int64."""
+        return examples
+
+    def read(self, examples: np.ndarray, key: int) -> Any:
         """The inputs, augmented, and the targets."""
         inputs, targets = tensors(self.data, examples, self._device)
         return [self._augmented(inputs, examples, key, number) for number in range(self.copies)], targets
 
-    def losses_of(self, rows: Rows) -> Tensor:
+    def losses_of(self, rows: Any) -> Tensor:
         """The mean of an example's augmentations: several uses of each weight, whose gradients a recording adds up."""
+        views: Sequence[tuple[Tensor, ...]]
         views, targets = rows
         losses = []
         for number, inputs in enumerate(views):
@@ -350,6 +356,96 @@ class ExampleContribution(GradientSum):
                 f"an example holds an id that the model has no row for ({error}); build the model for all ids"
             ) from None
         return tree_map(_single, outputs) if self._bfloat16 else outputs
+
+
+# Users as units: a user's gradient is that of the mean loss of some of the user's examples, and is clipped as one.
+
+
+class UserContribution(ExampleContribution):
+    """Gradients of users, each by a bounded number of the user's examples, drawn anew in each step.
+
+    Unit: a user with all examples. Whatever these are and however many, the user's gradient is one vector, clipped
+    like that of an example. Which examples count follows from the step's key, the user's number and the examples'
+    numbers within the user, and from no other user.
+
+    Args:
+        data: the records, with users.
+        examples: how they go through the model, with `per_user`.
+        settings: the other arguments of `ExampleContribution`.
+
+    Raises:
+        InputError: as for `ExampleContribution`; or the examples have no users.
+    """
+
+    def __init__(self, *, data: ExampleDataset, examples: ExampleTraining, **settings: Any) -> None:
+        assert examples.per_user is not None
+        users = data.num_users  # refuses data without
+        assert data.owners is not None
+        self._most = examples.per_user
+        self._rows = np.argsort(data.owners, kind="stable")
+        self._starts = np.concatenate([[0], np.cumsum(np.bincount(data.owners, minlength=users))])
+        super().__init__(data=data, examples=examples, **settings)
+        self.copies = self._most
+
+    def units_in(self, data: ExampleDataset) -> int:
+        """How many users there are."""
+        return data.num_users
+
+    def units_of(self, examples: np.ndarray) -> np.ndarray:
+        """The users who have these examples, each once."""
+        assert self.data.owners is not None
+        return np.unique(self.data.owners[examples])
+
+    def chosen(self, users: np.ndarray, key: int) -> tuple[np.ndarray, np.ndarray]:
+        """The examples of some users that count in a step.
+
+        Args:
+            users: their numbers, int64 [n].
+            key: of the step.
+
+        Returns:
+            places in the data, int64 [n, per_user]; and whether a place counts, bool. A user with fewer examples has
+            the first one again, which does not count.
+        """
+        sizes = np.diff(self._starts)[users]
+        owner = np.repeat(np.arange(len(users)), sizes)
+        number = np.arange(len(owner)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+        order = np.lexsort((mixed_bits(number, key, users[owner] + 1), owner))
+        rank = number  # of an example in its user's order: sorted by owner, numbers are again 0, 1, … within each
+        kept = rank < self._most
+        places = np.repeat(self._rows[self._starts[users]][:, None], self._most, axis=1)
+        counts = np.zeros(places.shape, bool)
+        rows = self._rows[self._starts[users][owner] + number]
+        places[owner[kept], rank[kept]] = rows[order][kept]
+        counts[owner[kept], rank[kept]] = True
+        return places, counts
+
+    def read(self, examples: np.ndarray, key: int) -> Any:
+        """Inputs and targets of each of a user's places, and the weights of these, which add up to 1."""
+        places, counts = self.chosen(examples, key)
+        weights = torch.from_numpy(counts / counts.sum(axis=1, keepdims=True)).to(self._device)
+        return [tensors(self.data, column, self._device) for column in places.T], weights
+
+    def losses_of(self, rows: Any) -> Tensor:
+        """The mean of the losses of a user's examples: several uses of each weight, as with augmentations."""
+        views, weights = rows
+        total: Tensor | float = 0.0
+        for number, (inputs, targets) in enumerate(views):
+            if number:
+                self.trained.forget()
+            losses = self._losses(inputs, targets)
+            total = total + losses * weights[:, number].to(losses.dtype)
+        assert isinstance(total, Tensor)
+        return total
+
+    def assumptions(self) -> list[Stated]:
+        """That a user's name is the same in all of the user's rows."""
+        said = [each for each in super().assumptions() if each != Assumption("examples_of_users")]
+        return [*said, Assumption("rows_of_user", {"most": self._most})]
+
+    def fingerprint(self) -> str:
+        """That of examples, and the bound."""
+        return f"{super().fingerprint()} per user {self._most}"
 
 
 def _single(value: Any) -> Any:

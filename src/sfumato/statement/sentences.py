@@ -629,6 +629,12 @@ _ALL = (
         "The examples belong to users, and each example is covered alone. A user with several examples is covered"
         " for each of them, not for all together.",
     ),
+    Sentence(
+        "rows_of_user",
+        "assumptions",
+        "A user has one name in all of the user's rows, and no row names another person's user. In each step, at most "
+        "{most:,} of a user's rows count, chosen at random.",
+    ),
     Sentence("attributes_public", "assumptions", "What the {count:,} attributes are is public."),
     Sentence(
         "divided_by_position",

@@ -121,7 +121,7 @@ def _both(initial_release: InitialRelease, private_sum: PrivateSum, rounds: int)
 
 
 def _assumptions(plan: Plan, private_sum: PrivateSum, rounds: int) -> list[Stated]:
-    tried = examples_tried(rounds) if plan.unit in ("example", "label") else Assumption("clients_tried")
+    tried = examples_tried(rounds) if plan.of_examples else Assumption("clients_tried")
     lines: list[Stated] = [tried, Assumption("began_public"), Assumption("training_part")]
     stopped = {"rounds": rounds, "planned": private_sum.rounds}
     if isinstance(private_sum.grouping, VirtualClients):

@@ -217,13 +217,23 @@ class Plan:
 
     def public_population(self, data: Any) -> int:
         """The declared population, or the number of units present."""
-        if self.population is not None and self.population < len(data):
+        present = self.units_in(data)
+        if self.population is not None and self.population < present:
             warnings.warn(
                 f"more {self.unit}s are present than the declared population {self.population}: cohorts are larger "
                 "than planned, and delta is chosen for too few; declare a larger one",
                 stacklevel=2,
             )
-        return self.population or len(data)
+        return self.population or present
+
+    @property
+    def of_examples(self) -> bool:
+        """Whether rows of examples are tried for independence, and not clients."""
+        return self.unit in ("example", "label")
+
+    def units_in(self, data: Any) -> int:
+        """How many units are present."""
+        return len(data)
 
     def delta_for(self, population: int) -> float:
         """The chosen δ, or 0.01 / N."""
