@@ -121,12 +121,6 @@ def test_the_noise_is_drawn_once_in_a_run_and_stands_in_its_ledger():
         assert run.spent() == histogram.event()
 
 
-@pytest.mark.parametrize(("settings", "told"), [({"epsilon": 0}, "> 0"), ({"epsilon": 1, "smoothing": 2}, "smoothing")])
-def test_bad_settings_are_refused(settings, told):
-    with pytest.raises(InputError, match=told):
-        Counted(**settings)
-
-
 # Clusters of public inputs, and labels counted in them.
 
 
@@ -144,20 +138,6 @@ def test_a_cluster_without_rows_is_counted_as_empty_and_has_a_uniform_prior():
     counts = label_counts(np.array([0, 0, 2]), np.array([1, 1, 0]), groups_count=3, classes=2)
     assert counts.tolist() == [[0, 2], [0, 0], [1, 0]]
     assert prior_of(counts, smoothing=0.0)[1].tolist() == [0.5, 0.5]
-
-
-@pytest.mark.parametrize(
-    ("inputs", "count", "told"),
-    [
-        (np.zeros((3, 2)), 4, "count must be at most the number of rows, 3, got 4"),
-        (np.full((3, 2), np.nan), 2, "finite"),
-        (np.zeros(3), 2, "rows, features"),
-        (np.zeros((3, 2)), 0, "count must be a whole number >= 1"),
-    ],
-)
-def test_bad_input_is_refused(inputs, count, told):
-    with pytest.raises(InputError, match=told):
-        clusters(inputs, count=count, seed=0)
 
 
 def test_clusters_of_a_file_are_those_of_its_rows_however_many_are_asked_for(tmp_path):
