@@ -143,6 +143,41 @@ def test_a_centre_is_its_own_identitys_alone() -> None:
     np.testing.assert_allclose(whole[0], nn.functional.normalize(first, dim=0), atol=1e-5)
 
 
+class Keeping(nn.Module):
+    """Embeds by what it has met before, where it is not trained."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.how, self.seen, self.layer = how, 0, nn.Linear(16, 6)
+        self.register_buffer("last", torch.zeros(6))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        out = self.layer(inputs.flatten(1)) + self.last + self.seen
+        if self.how == "attribute":
+            self.seen += 1
+        elif self.how == "buffer":
+            self.last.copy_(out[0])
+        elif self.how == "new buffer":
+            self.last = out[0]
+        elif self.how == "weight":
+            self.layer.bias.add_(1.0)
+        return out + torch.randn_like(out) if self.how == "draws" else out
+
+
+@pytest.mark.parametrize("how", ["attribute", "buffer", "new buffer", "weight", "draws"])
+def test_a_centre_does_not_depend_on_what_a_model_keeps_of_others(how: str) -> None:
+    torch.manual_seed(0)
+    model, rng = Keeping(how), np.random.default_rng(5)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    inputs, users = rng.normal(size=(30, 4, 4)).astype(np.float32), np.repeat(np.arange(10), 3)
+    whole, _ = class_centres(model, data.from_arrays(inputs, users, users))
+    fewer, _ = class_centres(model, data.from_arrays(inputs[3:], users[3:], users[3:]))
+    np.testing.assert_array_equal(fewer, whole[1:])
+    assert model.seen == 0
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
 def test_the_event_is_a_choice_and_two_sums_for_each_release_and_silo() -> None:
     chosen = plan(releases=3, silos=2, selection_share=0.2)
     noise = chosen.noise_multiplier(800)

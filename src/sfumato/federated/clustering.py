@@ -465,6 +465,8 @@ def _calibrated(selection_epsilon: float, times: int, epsilon: float, delta: flo
 def class_centres(model: nn.Module, data: UserDataset, *, device: str = "cpu") -> tuple[np.ndarray, np.ndarray]:
     """The normalised mean of each identity's embeddings of length 1; it depends on this identity's records alone.
 
+    What the model keeps of an identity is put back before the next one, and all meet the same random numbers.
+
     Args:
         model: maps inputs to embeddings; trained without these identities, or under a guarantee of its own.
         data: users are identities.
@@ -477,14 +479,40 @@ def class_centres(model: nn.Module, data: UserDataset, *, device: str = "cpu") -
         InputError: no identity has records, or the mean of one is zero or not finite.
     """
     from sfumato.federated.tasks import embed
+    from sfumato.guard.trial import seed_dropout
 
-    places, centres = np.flatnonzero(data.sizes), []
+    places, centres, where = np.flatnonzero(data.sizes), [], torch.device(device)
     if not len(places):
         raise InputError("no identity has a picture to make a centre of; give data with records")
-    for place in places:  # alone: in a batch with others, round-off would depend on them
-        vectors = [part for _, _, part in embed(model, data.subset([int(place)]), device=device)]
-        centres.append(np.concatenate(vectors).sum(axis=0, dtype=np.float64))
+    put_back = _state_of(model)
+    with torch.random.fork_rng([where] if where.type == "cuda" else [], device_type="cuda"):
+        for place in places:  # alone: in a batch with others, round-off would depend on them
+            seed_dropout(0, where)
+            vectors = [part for _, _, part in embed(model, data.subset([int(place)]), device=device)]
+            centres.append(np.concatenate(vectors).sum(axis=0, dtype=np.float64))
+            put_back()
     return _unit(np.stack(centres), "centres").astype(np.float32), places
+
+
+def _state_of(model: nn.Module) -> Callable[[], None]:
+    """What puts all that a model keeps back to what it is now: attributes, buffers and parameters."""
+    from sfumato.guard.trial import Attributes, same_values
+
+    attributes = Attributes(model)
+    held = [(each, dict(each)) for part in model.modules() for each in (part._parameters, part._buffers)]
+    values = [(each, each.detach().clone()) for _, then in held for each in then.values() if each is not None]
+
+    def put_back() -> None:
+        attributes.put_back()
+        for now, then in held:
+            now.clear()
+            now.update(then)  # pyright: ignore[reportCallIssue, reportArgumentType]
+        with torch.no_grad():
+            for tensor, value in values:
+                if not same_values(tensor.detach(), value):
+                    tensor.copy_(value)
+
+    return put_back
 
 
 def centres_of(vectors: np.ndarray, owners: np.ndarray) -> np.ndarray:
