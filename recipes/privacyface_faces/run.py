@@ -156,9 +156,9 @@ def draw_occupancy(folder: Path) -> None:
         axes.set_xlabel("ρ")
         axes.set_ylabel("share of the sphere in a cap")
         axes.spines[["top", "right"]].set_visible(False)
-        axes.legend(frameon=False)
+        figure.legend(loc="outside lower center", ncols=3, frameon=False)
 
-    save(folder / "occupancy.svg", (4.8, 3.6), fill)
+    save(folder / "occupancy.svg", (4.8, 3.8), fill)
 
 
 def main() -> None:
