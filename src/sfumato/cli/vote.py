@@ -151,7 +151,7 @@ def read_vote(options: VoteData, *, quiet: bool) -> VoteParts:
         raise InputError(f"which {what}? give {missing} PATH")
     agents = options.declare(options.load(options.agents, options.size, options.channels))
     pool = (
-        _without_labels(options.pool, options)
+        _opened(options.pool, options, targets=False)
         if options.unlabelled
         else _examples(options.pool, "train", options, agents)
     )
@@ -171,34 +171,19 @@ def read_vote(options: VoteData, *, quiet: bool) -> VoteParts:
 
 
 def _examples(path: str, part: Literal["train", "test"], options: VoteData, agents: UserDataset) -> ExampleDataset:
-    from sfumato import data as datasets
     from sfumato.voting.public_pool import with_shared_numbers
 
     names = None if agents.label_names is None or agents.found else list(agents.label_names)
-    with bar("reading") as progress:
-        found = datasets.open_examples(
-            path,
-            part,
-            size=options.size,
-            channels=options.channels,
-            on_error=options.on_error,
-            keep=options.keep,
-            label_names=names,
-            input=options.input,
-            label=options.label,
-            folder=options.folder,
-            progress=progress,
-        )
+    found = _opened(path, options, part=part, label_names=names, label=options.label)
     return found if agents.found else with_shared_numbers(found, agents, path)
 
 
-def _without_labels(path: str, options: VoteData) -> ExampleDataset:
+def _opened(path: str, options: VoteData, **more: Any) -> ExampleDataset:
     from sfumato import data as datasets
 
     with bar("reading") as progress:
         return datasets.open_examples(
             path,
-            targets=False,
             size=options.size,
             channels=options.channels,
             on_error=options.on_error,
@@ -206,6 +191,7 @@ def _without_labels(path: str, options: VoteData) -> ExampleDataset:
             input=options.input,
             folder=options.folder,
             progress=progress,
+            **more,
         )
 
 
