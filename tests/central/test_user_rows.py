@@ -185,7 +185,7 @@ def test_the_statement_has_users_as_units_and_names_the_bound(tmp_path) -> None:
     assert (statement.unit, statement.population) == ("user", USERS)
     assert statement.epsilon <= 8.0
     said = " ".join(statement.text().split())
-    assert "at most 3 of a user's rows count" in said
+    assert "Of more than 3 rows, 3 are chosen at random in each step." in said
     assert "each example is covered alone" not in said
     alone = made.replace(**{"examples.per_user": None})  # as many examples that stand alone cost the same
     assert alone.private_sum(USERS).event(6) == made.private_sum(USERS).event(6)

@@ -439,7 +439,7 @@ class UserContribution(ExampleContribution):
         return total
 
     def assumptions(self) -> list[Stated]:
-        """That a user's name is the same in all of the user's rows."""
+        """How the examples of a user become one contribution."""
         said = [each for each in super().assumptions() if each != Assumption("examples_of_users")]
         return [*said, Assumption("rows_of_user", {"most": self._most})]
 

@@ -632,8 +632,8 @@ _ALL = (
     Sentence(
         "rows_of_user",
         "assumptions",
-        "A user has one name in all of the user's rows, and no row names another person's user. In each step, at most "
-        "{most:,} of a user's rows count, chosen at random.",
+        "A user's contribution to a step is the gradient of the mean loss of the user's rows, clipped as one. Of more "
+        "than {most:,} rows, {most:,} are chosen at random in each step.",
     ),
     Sentence("attributes_public", "assumptions", "What the {count:,} attributes are is public."),
     Sentence(
