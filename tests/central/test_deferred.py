@@ -353,6 +353,19 @@ def hooked() -> Clicks:
     return model
 
 
+def replaced_forward() -> Clicks:
+    model = clicks()
+    layer = model.tables[0]
+    layer.forward = lambda ids: 2 * nn.Embedding.forward(layer, ids)
+    return model
+
+
+def with_a_buffer() -> Clicks:
+    model = clicks()
+    model.tables[0].register_buffer("scale", torch.ones(1))
+    return model
+
+
 def limited() -> Clicks:
     model = clicks()
     model.tables[0].max_norm = 1.0
@@ -368,7 +381,9 @@ def limited() -> Clicks:
         ({}, Tied, "shares its weight with tables.1"),
         ({}, OneLayerTwice, "shares its weight with tables.1"),
         ({}, limited, "the table tables.0 has max_norm"),
-        ({}, hooked, "the table tables.0 has hooks, which rows do not go through"),
+        ({}, hooked, "the table tables.0 has hooks, a forward of its own or parts besides its weight"),
+        ({}, replaced_forward, "the table tables.0 has hooks, a forward of its own"),
+        ({}, with_a_buffer, "or parts besides its weight, which rows do not go through; move them"),
         ({}, lambda: clicks().bfloat16(), "the table tables.0 is bfloat16; train it in float32"),
         ({"trainable": "dense"}, clicks, "are trained nn.Embedding layers, and the model has none"),
         ({"trainable": "tables"}, clicks, "needs a trained layer besides its tables"),

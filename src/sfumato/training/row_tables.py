@@ -71,9 +71,11 @@ def embeddings_in(model: nn.Module, spec: str) -> dict[str, nn.Embedding]:
         if layer.max_norm is not None or layer.scale_grad_by_freq:
             setting = "max_norm" if layer.max_norm is not None else "scale_grad_by_freq"
             raise InputError(f"the table {name} has {setting}, which steps row by row do not know; use tables=dense")
-        if layer._forward_hooks or layer._forward_pre_hooks:
+        hooks = (layer._forward_hooks, layer._forward_pre_hooks, layer._backward_hooks, layer._backward_pre_hooks)
+        if any(hooks) or "forward" in vars(layer) or len(layer.state_dict()) > 1:
             raise InputError(
-                f"the table {name} has hooks, which rows do not go through; put them on the layer around it"
+                f"the table {name} has hooks, a forward of its own or parts besides its weight, which rows do not go "
+                "through; move them to the layer around it"
             )
         if layer.weight.dtype not in (torch.float32, torch.float64):
             kind = str(layer.weight.dtype).removeprefix("torch.")
