@@ -1,13 +1,16 @@
 """The recipe of PrivacyFace on faces: clients share no one, an attacker's pictures are in no centre, rows are whole."""
 
 import json
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 
 SCRIPT = Path(__file__).resolve().parents[2] / "recipes" / "privacyface_faces" / "run.py"
 
@@ -121,3 +124,56 @@ def test_every_row_of_faces_runs_and_clusters_are_released(shared, tmp_path):
     assert (tmp_path / "quick" / "cosine.svg").read_text().count("<svg") == 1
     assert (tmp_path / "quick" / "occupancy.svg").read_text().count("<svg") == 1
     assert (tmp_path / "quick" / "inversion-0" / "inverted.png").exists()
+
+
+def test_what_is_trained_is_measured_on_unseen_people_and_fails_without_clusters(script, monkeypatch, tmp_path):
+    clients, trained = script("privacyface_faces", "clients"), script("privacyface_faces", "trained")
+    rng = np.random.default_rng(0)
+
+    def client(name: str) -> object:
+        owners = np.repeat(np.arange(70), 4)
+        features = (rng.normal(size=(70, 512))[owners] + rng.normal(size=(280, 512))).astype(np.float32)
+        return clients.Client(
+            name=name,
+            identities=np.array([f"{name} {each:02}" for each in range(70)]),
+            owners=owners,
+            rows=np.arange(280),
+            embeddings=features[:, :128],
+            features=features,
+            gallery=np.zeros(280, bool),
+        )
+
+    everyone = {name: client(name) for name in (*clients.CLIENTS, clients.PUBLIC)}
+    monkeypatch.setattr(clients, "clients", lambda folder, quick: everyone)
+    monkeypatch.setattr(clients, "network", lambda folder: SimpleNamespace(embedding=torch.nn.Linear(512, 128)))
+    starts = ("strong: start", "strong: FedAvg", "strong: + p̂, ε = 2", "weak: FedAvg")
+    private = "weak: private backbone and p̂, ε = 8 for both"
+    monkeypatch.setattr(trained, "ROWS", {key: trained.ROWS[key] for key in (*starts, private)})
+
+    parts = trained.faces(None, True)
+    for name in clients.CLIENTS:
+        assert len(parts.silos[name]) + len(parts.unseen[name]) == 70
+        assert not set(parts.silos[name].user_ids) & set(parts.unseen[name].user_ids)
+        assert len(parts.unseen[name]) > 10
+
+    def place(key: str, seed: int) -> Path:
+        return cells.place_in(tmp_path, key, seed)
+
+    cells = script("privacyface_faces", "cells")
+    for key in trained.ROWS:
+        trained.cell(key, 0, place(key, 0), True, None)
+    rows = trained.table(place, 1, True)
+    found = {(row["dataset"].split(", ")[1], row["method"], row["metric"], row["measure"]): row for row in rows}
+    recall = found["strong start", "+ p̂, ε = 2", "recall@FAR=0.001", "all"]
+    gain = found["strong start", "+ p̂, ε = 2", "points of recall above FedAvg with the same seed", "all"]
+    control = found["strong start", "FedAvg", "recall@FAR=0.001", "all"]
+    assert gain["mean"] == pytest.approx(100 * (recall["mean"] - control["mean"]), abs=0.02)
+    assert recall["epsilon"] is None  # its backbone is not covered
+    assert {row["epsilon"] for row in rows if row["method"].startswith("private")} == {8.0}
+    statement = json.loads((place(private, 0) / "fit" / "statement.json").read_text())
+    assert math.isfinite(statement["epsilon"])
+    for key in trained.ROWS:
+        measured = json.loads((place(key, 0) / "measured.json").read_text())
+        (place(key, 0) / "measured.json").write_text(json.dumps({**measured, "clusters": 0}))
+    with pytest.raises(SystemExit, match="no private cluster was released"):
+        trained.table(place, 1, True)
