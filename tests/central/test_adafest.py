@@ -118,6 +118,12 @@ def test_places_are_chosen_independently_with_one_probability(share: float) -> N
         assert (gaps == 1).mean() == pytest.approx(share, abs=5 * math.sqrt(share / len(gaps)))
 
 
+@pytest.mark.parametrize("expected", [1e-30, 1e-12, 1.0, 400.0])
+def test_the_threshold_leaves_the_expected_false_survivors_however_few(expected: float) -> None:
+    threshold = SelectedTables(false_survivors=expected, count_norm=3.0).threshold(2.0, rows=1000)
+    assert 1000 * stats.norm.sf(threshold / 6.0) == pytest.approx(expected)
+
+
 def test_rows_survive_by_their_count_and_others_by_noise_alone() -> None:
     tables = CountedTables({"words": torch.nn.Embedding(50_000, 1)}, SelectedTables(false_survivors=30.0))
     read, std, threshold = (

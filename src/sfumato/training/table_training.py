@@ -84,7 +84,7 @@ class SelectedTables:
                 f"tables.false_survivors must be below half of the {rows:,} rows, got {self.false_survivors:g}; "
                 "use fewer, or tables=deferred"
             )
-        return count_multiplier * self.count_norm * float(scipy.special.ndtri(1.0 - share))
+        return -count_multiplier * self.count_norm * float(scipy.special.ndtri(share))
 
 
 TableTraining = DenseTables | DeferredTables | SelectedTables
