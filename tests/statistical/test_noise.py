@@ -22,10 +22,10 @@ from sfumato.mechanisms.correlated import Correlated
 ROUNDS, DRAWS = 11, 200_000
 
 
-def released_noise(kind: Correlated) -> np.ndarray:
+def released_noise(kind: Correlated, dtype: torch.dtype = torch.float64) -> np.ndarray:
     mechanism = replace(kind, noise_multiplier=0.5, rounds=ROUNDS)
     source = RandomSource.from_os()
-    zeros = torch.zeros(DRAWS, dtype=torch.float64)
+    zeros = torch.zeros(DRAWS, dtype=dtype)
     return np.stack(
         [mechanism.release(zeros.clone(), scale=2.0, round=round, source=source).numpy() for round in range(ROUNDS)]
     )
@@ -117,11 +117,12 @@ CASES = {
 }
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("name", CASES)
-def test_the_covariance_over_rounds_is_that_of_the_matrix(name: str):
+def test_the_covariance_over_rounds_is_that_of_the_matrix(name: str, dtype: torch.dtype):
     strategy, rows = CASES[name]
     expected = rows @ rows.T
-    noise = released_noise(strategy)
+    noise = released_noise(strategy, dtype).astype(np.float64)
     found = noise @ noise.T / DRAWS
     # The std of an entry is √((Σ_ii Σ_jj + Σ_ij²) / draws). Fresh randomness: 66 entries beyond 6.5 std in 1 of 10^8.
     spread = np.sqrt((np.outer(np.diag(expected), np.diag(expected)) + expected**2) / DRAWS)

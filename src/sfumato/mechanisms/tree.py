@@ -118,7 +118,7 @@ class Tree(Correlated[BinaryTree]):
         if not block.swallowed:
             mine.copy_(noise)
             return
-        fresh = noise.to(kept.dtype)
+        fresh = noise.to(kept.dtype, copy=True)  # what the round adds is no part of what is kept
         add_combined(noise, [(kept[slot], weight - 1.0) for slot, weight in block.swallowed])
         (lowest, share), *others = reversed(block.swallowed)  # the lowest one lies where the new block goes
         assert lowest == block.slot
