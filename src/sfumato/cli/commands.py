@@ -94,6 +94,14 @@ COMMANDS = {
         example="sfumato check-model lenet5 --data glyphs",
         matters="data kind shape num_classes vocabulary model_options trainable memory_budget device",
     ),
+    "forecast": Command(
+        module="forecast",
+        function="forecast",
+        options="ForecastOptions",
+        summary="whether the noise of a planned run leaves anything to learn; no record is read",
+        example="sfumato forecast runs/a/plan.json --epsilon 8 --population 5000",
+        matters="population epsilon rounds parameters",
+    ),
     "embed": Command(
         module="embeddings",
         function="embed",

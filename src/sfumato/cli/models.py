@@ -406,18 +406,42 @@ def rebuild(about: Mapping[str, Any], weights: Path) -> nn.Module:
             f"{weights.parent}/plan.json does not name the run's {missing[0]}: it was trained from Python; load "
             f"{weights.name} there, with sfumato.models.load_weights"
         )
-    if models.is_custom_model(about["model"]):
-        model = models.custom_model(about["model"], RandomSource.from_os())
-    else:
-        model = models.backbone(
-            about["model"],
-            embedding_dim=about["embedding_dim"],
-            input_shape=about["input_shape"],
-            normalisation=_normalisation(about.get("weights"), about.get("batch_norm", "replace")),
-        )
-    model = adapted(model, about, about["input_shape"], None)
+    model = built_again(about)
     models.load_weights(model, weights)
     return model.eval()
+
+
+def built_again(about: Mapping[str, Any]) -> nn.Module:
+    """The model of a run, with other first weights.
+
+    Args:
+        about: what the run's plan.json states about its model; a KeyError names what it does not state.
+
+    Raises:
+        InputError: the model is unknown, or its settings are.
+    """
+    name = about["model"]
+    if models.is_custom_model(name):
+        model = models.custom_model(name, RandomSource.from_os())
+        return adapted(model, about, about["input_shape"], None) if "embedding_dim" in about else model
+    if "outputs" in about:
+        chosen = named_values(about.get("model_options") or ())
+        if about.get("normalisation") is not None:
+            chosen["normalisation"] = about["normalisation"]
+        if name in models.RECOMMENDERS:
+            items, users = about["vocabulary_sizes"]
+            return models.recommender(name, items, **{"users": users, "classes": about["classes"], **chosen})
+        chosen = _sizes(name, about["vocabulary_sizes"]) | chosen
+        return models.classifier(name, about["outputs"], [tuple(each) for each in about["input_shapes"]], **chosen)
+    if _NO_EMBEDDINGS.keys() & about.keys():
+        return _named(name, about, _settings(about), None)
+    model = models.backbone(
+        name,
+        embedding_dim=about["embedding_dim"],
+        input_shape=about["input_shape"],
+        normalisation=_normalisation(about.get("weights"), about.get("batch_norm", "replace")),
+    )
+    return adapted(model, about, about["input_shape"], None)
 
 
 def _normalisation(weights: object, batch_norm: str) -> Literal["group", "none"]:
@@ -499,10 +523,7 @@ def rebuild_output_model(about: Mapping[str, Any], weights: Path) -> nn.Module:
             f"{weights.parent}/plan.json does not name the run's model: it was trained from Python; use "
             "plan.personalise(model, users) there"
         )
-    if models.is_custom_model(about["model"]):
-        model = models.custom_model(about["model"], RandomSource.from_os())
-    else:
-        model = _named(about["model"], about, _settings(about), None)
+    model = built_again(about)
     models.load_weights(model, weights)
     return model.eval()
 

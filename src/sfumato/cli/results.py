@@ -26,10 +26,11 @@ def dry_run(plan: Any, statement: Statement, done: str, *, above: Iterable[str |
         statement: of the whole run.
         done: what was done in place of the run.
         above: lines for people before those of the plan.
-        more: for --json.
+        more: for --json; the words of a "forecast" are shown before the last line.
     """
     rows = [[name, _setting(value)] for name, value in flat(plan.to_json()) if value is not None]
-    end = f"\nat its end the run would state:\n\n{statement.text()}\n\ndry run: {done}"
+    forecast = f"\n\nforecast: {more['forecast']['words']}" if "forecast" in more else ""
+    end = f"\nat its end the run would state:\n\n{statement.text()}{forecast}\n\ndry run: {done}"
     data = {"plan": plan.to_json(), "statement": statement.to_json(), **more}
     return Answer(data, [*above, Table(["setting", "value"], rows), end])
 

@@ -16,6 +16,7 @@ from sfumato._random import RandomSource
 from sfumato._types import Stated
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import STOPPED, Answer, bar, leads, notify, number, print_line, table
+from sfumato.cli.forecast import forecast_of, spent, trained_sizes
 from sfumato.cli.models import (
     about_classifier,
     build,
@@ -262,13 +263,16 @@ class StartMessage(Callback):
         command: that trains it.
         already: the run is finished.
         quiet: print nothing.
+        forecast: a sentence of what noise leaves of the run; "" for none.
 
     Attributes:
         done: whether the run has begun.
     """
 
-    def __init__(self, out: Path, command: str, *, already: bool, quiet: bool) -> None:
+    def __init__(self, out: Path, command: str, *, already: bool, quiet: bool, forecast: str = "") -> None:
         self._line = None if quiet else start_line(out, command, ended="trained or measured" if already else None)
+        if forecast and self._line is not None:
+            self._line += f"\nforecast: {forecast}"
         self.done = False
 
     def show(self) -> None:
@@ -375,8 +379,9 @@ def train(options: Any) -> Answer:
         watch = None if run.evaluate_every == 0 else parts.validation
         settings = RunOptions(**run.settings(), task=task, initial_release=initial_release, negatives=_negatives(parts))
         with bar("trying out model and data"):
-            plan.try_out(model, parts.train, validation=watch, test=parts.test, options=settings)
-        return _dry_run(chosen, parts, options)
+            tried = plan.try_out(model, parts.train, validation=watch, test=parts.test, options=settings)
+        layout = tried.trained.layout
+        return _dry_run(chosen, parts, options, dict(zip(layout.names, layout.sizes, strict=True)))
     return _fit(chosen, model, task, parts, out, options, kind, logs, already=already)
 
 
@@ -459,7 +464,9 @@ def _fit(
     run: TrainingRun = options.run
     plan, initial_release = chosen.plan, chosen.initial_release(parts)
     rounds = plan.private_sum(plan.public_population(parts.train)).rounds
-    start_message = StartMessage(out, plan.name, already=already, quiet=run.json)
+    start_message = StartMessage(
+        out, plan.name, already=already, quiet=run.json, forecast=_forecast(plan, model, parts, options)
+    )
     if initial_release is not None or run.resume is not None:  # else there is no run before all checks are passed
         start_message.show()
     try:
@@ -529,6 +536,15 @@ def _about(options: Any, data: dict[str, Any], vocabulary: PrivateVocabulary | N
     )
 
 
+def _forecast(plan: Plan, model: nn.Module | ModelBuilder, parts: Any, options: Any) -> str:
+    """The forecast of a new run whose model is known, in a sentence; "" for another one."""
+    if not plan.private or options.run.resume is not None or not isinstance(model, nn.Module):
+        return ""
+    population = plan.public_population(parts.train)
+    found = forecast_of(plan.for_population(population), population, trained_sizes(plan, model))
+    return found.words(epsilon=spent(plan.for_population(population), population), unit=plan.unit)
+
+
 def _epsilon_wanted(options: Any) -> float | None:
     """What the noise was calibrated to; a run that goes on knows it from its plan.json."""
     if options.run.resume is None or options.budget.epsilon is not None:
@@ -540,7 +556,8 @@ def _negatives(parts: Any) -> UserDataset | None:
     return parts.negatives if isinstance(parts, Parts) else None
 
 
-def _dry_run(chosen: ResolvedPlan, parts: Any, options: Any) -> Answer:
+def _dry_run(chosen: ResolvedPlan, parts: Any, options: Any, sizes: Mapping[str, int] | None = None) -> Answer:
+    """The plan, what it would state, and the forecast where the sizes of the trained parameters are known."""
     plan, initial_release = chosen.plan, chosen.initial_release(parts)
     population = plan.public_population(parts.train) if parts else options.plan.population
     plan.refuse_unready(population)
@@ -552,6 +569,10 @@ def _dry_run(chosen: ResolvedPlan, parts: Any, options: Any) -> Answer:
     statement = _promise(plan, population, initial_release, assumptions)
     tried = "model and data were tried out; " if parts else ""
     first = {} if initial_release is None else initial_release.about()
+    if sizes and plan.private:
+        found = forecast_of(plan, population, sizes)
+        words = found.words(epsilon=statement.epsilon, unit=plan.unit)
+        first |= {"forecast": {**found.to_json(), "words": words}}
     return dry_run(plan, statement, f"{tried}nothing was trained or written", **first)
 
 
