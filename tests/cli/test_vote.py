@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from safetensors.numpy import load_file
 
 from sfumato import data
 from sfumato.cli.main import main
@@ -146,6 +147,20 @@ def test_a_vote_that_was_stopped_goes_on_to_the_same_answers(sfumato, process, f
     assert sfumato(*words, "--out", tmp_path / "undisturbed").code == 0
     for name in ("answers.csv", "ledger.jsonl", "statement.json", "model.safetensors", "evaluation.json"):
         assert (out / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes(), name
+
+
+def test_the_student_of_a_vote_by_neighbours_is_named_as_the_models_of_agents_are(sfumato, files, tmp_path):
+    words = ("vote", "knn", *_data(files), *KNN, "--seed", 3)
+    short, long = tmp_path / "short", tmp_path / "long"
+    assert sfumato(*words, "--model", "lenet300_100", "--out", short).code == 0
+    explicit = ("--student-inputs", "inputs", "--student-model", "lenet300_100")
+    assert sfumato(*words, *explicit, "--out", long).code == 0
+    assert (short / "answers.csv").read_bytes() == (long / "answers.csv").read_bytes()
+    tensors = [load_file(run / "model.safetensors") for run in (short, long)]
+    assert all((tensors[0][name] == tensors[1][name]).all() for name in tensors[1])
+    assert sfumato("vote", "knn", "--resume", short).code == 0
+    both = ("--model", "lenet300_100", "--student-model", "lenet5")
+    assert "both name the student; give one of them" in sfumato(*words, *both).line
 
 
 def _wait_for(file: Path, child) -> None:

@@ -116,13 +116,15 @@ class FeatureModel:
             class or function without arguments that gives a frozen torch module. They are public, and never trained on
             the agents' records.
         pretrained: public weights of the features' network.
-        student_model: of the student: linear, on the features; or with --student-inputs inputs a name like --model of
-            sfumato vote ae.
+        model: of a student that sees the examples themselves: a name like --model of sfumato vote ae. It is short for
+            --student-inputs inputs --student-model NAME.
+        student_model: of the student: linear, on the features; or with --student-inputs inputs a name like --model.
         model_seed: public; the first weights of the student follow from it.
     """
 
     features: str = "pixels"
     pretrained: Path | None = None
+    model: str | None = None
     student_model: str = "linear"
     model_seed: int = 0
 
@@ -288,6 +290,7 @@ def train(options: Any) -> Answer:
     if run.threads is not None:
         torch.set_num_threads(max(1, run.threads))
     refuse_undecided(options)
+    options = _with_student(options)
     out = free_folder(command.replace(" ", "-"), run)
     already = run.resume is not None and runs.RunFolder(out).has_ended()
     parts = read_vote(options.data, quiet=run.json)
@@ -332,6 +335,22 @@ def refuse_undecided(options: Any) -> None:
         )
     if epsilon is not None and noise is not None:
         raise InputError("give --epsilon (the noise is calibrated to it) or --noise-std, not both")
+
+
+def _with_student(options: Any) -> Any:
+    """All options, with the student that --model of a vote by neighbours names."""
+    chosen = options.model
+    if not isinstance(chosen, FeatureModel) or chosen.model is None:
+        return options
+    if chosen.student_model not in (LINEAR, chosen.model):
+        raise InputError(
+            f"--model {chosen.model} and --student-model {chosen.student_model} both name the student; give one of them"
+        )
+    return replace(
+        options,
+        model=replace(chosen, student_model=chosen.model),
+        plan=replace(options.plan, student_inputs="inputs"),
+    )
 
 
 def _resolved_plan(options: Any, parts: VoteParts) -> VotingPlan:
