@@ -1,4 +1,4 @@
-"""The recipe of clicks: parts that share no row, and rows of every method at every ε."""
+"""The recipes of clicks and of counts: what they measure, and rows of every method at every ε."""
 
 import json
 import os
@@ -40,3 +40,42 @@ def test_every_row_of_clicks_runs(shared, tmp_path):
     assert all(row["epsilon"] <= row["epsilon_wanted"] for row in rows if row["epsilon_wanted"])
     assert all(np.isfinite(row["mean"]) for row in rows)
     assert (tmp_path / "quick" / "losses.svg").read_text().count("<svg") == 1
+
+
+def test_the_deviance_is_that_of_scikit_learn(script):
+    from sklearn.metrics import mean_poisson_deviance
+
+    counts = script("ads_counts")
+    rng = np.random.default_rng(0)
+    rates, true = rng.gamma(1.0, 0.5, 500) + 1e-3, rng.poisson(0.5, 500).astype(float)
+    assert counts.deviance(rates, true) == pytest.approx(mean_poisson_deviance(true, rates))
+
+
+@pytest.mark.shared
+def test_policies_share_no_part_and_their_exposure_scales_the_rate(script, shared):
+    counts = script("ads_counts")
+    split = counts.parts(shared)
+    assert sum(map(len, split)) == 163_212
+    assert sum(int(np.asarray(part.targets).sum()) for part in split) == 20_215
+    assert sum(counts.years(part).sum() for part in split) == pytest.approx(145_217, rel=1e-3)
+    model = counts.network(split.train, 0)
+    (numbers, ids), _ = split.train.examples(np.arange(2))
+    numbers[:, 1:], ids[:], numbers[:, 0] = numbers[0, 1:], ids[0], (0.0, 1.0)  # half a year, and a year
+    with torch.no_grad():
+        half, whole = model(torch.from_numpy(numbers), torch.from_numpy(ids)).exp().flatten().tolist()
+    assert whole == pytest.approx(2 * half)
+    assert 0.05 < whole < 0.2
+
+
+@pytest.mark.slow
+@pytest.mark.shared
+def test_every_row_of_counts_runs(shared, tmp_path):
+    command = [sys.executable, str(SCRIPT.parents[1] / "ads_counts" / "run.py")]
+    command += ["--quick", "--out", str(tmp_path), "--data", str(shared)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "quick" / "results.json").read_text())
+    assert len({(row["method"], row["epsilon_wanted"]) for row in rows}) == 2 + 6
+    assert all(row["epsilon"] <= row["epsilon_wanted"] for row in rows if row["epsilon_wanted"])
+    assert all(np.isfinite(row["mean"]) for row in rows)
+    assert (tmp_path / "quick" / "deviance.svg").read_text().count("<svg") == 1

@@ -1,0 +1,227 @@
+"""Private models of counts on insurance claims: the relative increase of the deviance against ε. See README.md.
+
+    run.py [--quick] [--seeds N] [--jobs N] [--out DIR] [--only TEXT] [--data FOLDER]
+
+Each method, ε and seed takes the settings of `TRIALS` that have the lowest deviance on the validation rows.
+deviance.svg is drawn next to results.json.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import cells
+
+from sfumato._files import read_json, write_json
+from sfumato.central import DPSGD
+from sfumato.data import ExampleDataset, Split, open_examples, split_examples
+from sfumato.models import classifier
+from sfumato.report.plots import COLOURS, save
+from sfumato.statement import Statement
+from sfumato.training import RunOptions
+
+FOLDER = Path(__file__).resolve().parent
+FILE = "beMTPL97.parquet"
+PLAIN, PRIVATE, CONSTANT = "without privacy", "DP-SGD, deferred noise", "one rate for all"
+EPSILONS = (0.5, 1.0, 3.0, 5.0, 10.0, 30.0)
+TRIALS: tuple[dict[str, Any], ...] = tuple(
+    {"epochs": 3, "server.learning_rate": rate, "clipping": 8.0} for rate in (0.5, 1.0)
+)
+MEASURES = {
+    "deviance": "mean Poisson deviance",
+    "explained": "deviance explained",
+    "calibration": "claims predicted / claims",
+}
+SCHEMA: dict[str, Any] = {
+    "expo": {"kind": "numeric", "low": 0, "high": 1},  # years; first, since `Rates` reads it
+    "nclaims": {"kind": "count"},
+    "ageph": {"kind": "numeric", "low": 18, "high": 95},
+    "bm": {"kind": "numeric", "low": 0, "high": 22},
+    "power": {"kind": "numeric", "low": 10, "high": 250},
+    "agec": {"kind": "numeric", "low": 0, "high": 50},
+    "coverage": {"kind": "category", "values": ["TPL", "TPL+", "TPL++"]},
+    "sex": {"kind": "category", "values": ["female", "male"]},
+    "fuel": {"kind": "category", "values": ["gasoline", "diesel"]},
+    "use": {"kind": "category", "values": ["private", "work"]},
+    "fleet": {"kind": "category", "values": ["0", "1"]},
+    "postcode": {"kind": "category", "buckets": 2000},
+    **dict.fromkeys(("id", "claim", "amount", "average", "long", "lat"), "drop"),
+}
+
+
+@cache
+def parts(folder: Path | None) -> Split[ExampleDataset]:
+    """Policies to train on, to choose settings by, and to measure on; always the same ones."""
+    return split_examples(
+        open_examples((folder or cells.SHARED) / FILE, schema=SCHEMA), test=0.2, validation=0.1, seed=0
+    )
+
+
+class Rates(nn.Module):
+    """The click model of a policy and a year; its logarithm of a rate has that of the exposure added.
+
+    Args:
+        model: maps numbers [n, a] and ids [n, b] to [n, 1].
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, numbers: Tensor, ids: Tensor) -> Tensor:
+        """Logarithms of the expected claims, [n, 1]."""
+        years = ((numbers[:, :1] + 1) / 2).clamp(min=1 / 365)
+        return self.model(numbers[:, 1:], ids) + years.log()
+
+
+def network(data: ExampleDataset, seed: int) -> nn.Module:
+    """With small first embeddings, and a public guess of one claim in ten years."""
+    (numbers,), ids = data.input_shapes
+    generator = torch.Generator().manual_seed(seed)
+    sizes = data.vocabulary_sizes
+    model = classifier("ctr", 1, [(numbers - 1,), ids], vocabulary_sizes=sizes, hidden=(32, 32), generator=generator)
+    with torch.no_grad():
+        for table in model.tables:  # type: ignore[union-attr]
+            table.weight.mul_(0.05)
+        model.classifier.weight.mul_(0.05)  # type: ignore[union-attr]
+        model.classifier.bias.fill_(float(np.log(0.1)))  # type: ignore[union-attr]
+    return Rates(model)
+
+
+def trained(
+    train: ExampleDataset, epsilon: float | None, seed: int, *, epochs: float, **settings: Any
+) -> tuple[nn.Module, Statement]:
+    """A model of the counts; `settings` are fields of the plan."""
+    settings = settings if epsilon is not None else {**settings, "clipping": None}
+    plan = DPSGD(task="counts", epochs=epochs, cohort=2048, tables="deferred", seed=seed, **settings)
+    plan = plan.replace(noise=0.0) if epsilon is None else plan.calibrate(epsilon=epsilon, population=len(train))
+    result = plan.fit(network(train, seed), train, options=RunOptions(evaluate_every=0))
+    return result.model, result.statement
+
+
+def expected(model: nn.Module, data: ExampleDataset) -> tuple[np.ndarray, np.ndarray]:
+    """Expected and true counts, float64 [n]."""
+    inputs, counts = data.examples(np.arange(len(data)))
+    with torch.inference_mode():
+        rates = model(*map(torch.from_numpy, inputs))[:, 0].double().exp().numpy()
+    return rates, np.asarray(counts, np.float64)
+
+
+def deviance(rates: np.ndarray, counts: np.ndarray) -> float:
+    """The mean of 2 (y log(y / μ) − y + μ)."""
+    logs = np.where(counts > 0, counts * np.log(np.maximum(counts, 1) / rates), 0.0)
+    return float(2 * (logs - counts + rates).mean())
+
+
+def years(data: ExampleDataset) -> np.ndarray:
+    """The exposure of policies, float64 [n]."""
+    return np.maximum((data.examples(np.arange(len(data)))[0][0][:, 0].astype(np.float64) + 1) / 2, 1 / 365)
+
+
+def scores(rates: np.ndarray, counts: np.ndarray, constant: np.ndarray) -> dict[str, float]:
+    """All measures; `constant` are the expected counts of one rate for all policies."""
+    mean = deviance(rates, counts)
+    return {
+        "deviance": mean,
+        "explained": 1 - mean / deviance(constant, counts),
+        "calibration": float(rates.sum() / counts.sum()),
+    }
+
+
+def cell(method: str, seed: int, run: Path, quick: bool, data: Path | None) -> None:
+    """One method with one seed at every ε; those that are done are not repeated."""
+    place, split = run / "measured.json", parts(data)
+    found = read_json(place) if place.exists() else []
+    train = split.train.subset(np.arange(0, len(split.train), 20)) if quick else split.train
+    run.mkdir(parents=True, exist_ok=True)
+    rate = np.asarray(train.targets).sum() / years(train).sum()
+    if method == CONSTANT and not found:
+        constant = rate * years(split.test)
+        write_json(
+            place, [{"wanted": None, "unit": "example", **scores(constant, expected_counts(split.test), constant)}]
+        )
+        return
+    for epsilon in (None,) if method == PLAIN else EPSILONS if method == PRIVATE else ():
+        if any(one["wanted"] == epsilon for one in found):
+            continue
+        best: dict[str, Any] | None = None
+        for settings in TRIALS[:1] if quick else TRIALS:
+            model, statement = trained(train, epsilon, seed, **settings)
+            chosen_by = deviance(*expected(model, split.validation))
+            if best is None or chosen_by < best["validation"]:
+                reported = {} if epsilon is None else {"epsilon": statement.epsilon, "delta": statement.delta}
+                measured = scores(*expected(model, split.test), rate * years(split.test))
+                best = {"wanted": epsilon, "unit": statement.unit, "validation": chosen_by, **settings}
+                best |= measured | reported
+        found.append(best)
+        write_json(place, found)
+
+
+def expected_counts(data: ExampleDataset) -> np.ndarray:
+    """The true counts, float64 [n]."""
+    return np.asarray(data.targets, np.float64)
+
+
+def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
+    """All measures of each method, and the relative increase of the deviance; draws the figure."""
+    measured = {
+        name: [read_json(place(name, seed) / "measured.json") for seed in range(seeds)]
+        for name in (CONSTANT, PLAIN, PRIVATE)
+    }
+    ideal = float(np.mean([found[0]["deviance"] for found in measured[PLAIN]]))
+    rows = []
+    for name, found in measured.items():
+        for each in zip(*found, strict=True):
+            for key, metric in MEASURES.items():
+                rows.append(_row(metric, name, [one[key] for one in each], each[0]))
+            increases = [100 * (one["deviance"] / ideal - 1) for one in each]
+            rows.append(_row("relative increase of the deviance, %", name, increases, each[0]))
+    draw(rows, place(PLAIN, 0).parent if quick else FOLDER)
+    return rows
+
+
+def _row(metric: str, name: str, found: list[float], reported: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "method": name,
+        "dataset": "Belgian motor insurance 1997, a fifth of the policies",
+        "metric": metric,
+        **cells.mean_and_std(found),
+        "seeds": len(found),
+        "epsilon_wanted": reported["wanted"],
+        "epsilon": reported.get("epsilon"),
+        "delta": reported.get("delta"),
+        "unit": reported["unit"],
+        "paper": None,
+    }
+
+
+def draw(rows: list[dict[str, Any]], folder: Path) -> None:
+    """Deviance against ε, with dotted lines without privacy and of one rate for all."""
+
+    def fill(figure: Any) -> None:
+        axes = figure.subplots()
+        own = [row for row in rows if row["metric"] == MEASURES["deviance"]]
+        for colour, name in enumerate((CONSTANT, PLAIN, PRIVATE)):
+            mine = [row for row in own if row["method"] == name]
+            if name != PRIVATE:
+                axes.axhline(mine[0]["mean"], color=COLOURS[5 + colour], linewidth=0.8, linestyle=":", label=name)
+                continue
+            x, y, spread = ([row[key] for row in mine] for key in ("epsilon_wanted", "mean", "std"))
+            axes.errorbar(x, y, spread, color=COLOURS[0], marker="o", markersize=3, capsize=2, label=name)
+        axes.set_xscale("log")
+        axes.set_xlabel("ε")
+        axes.set_ylabel("mean Poisson deviance")
+        axes.legend(frameon=False, fontsize=7)
+
+    save(folder / "deviance.svg", (5.6, 3.6), fill)
+
+
+if __name__ == "__main__":
+    cells.main(FOLDER, [CONSTANT, PLAIN, PRIVATE], cell, table, data="optional")
