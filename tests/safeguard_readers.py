@@ -342,6 +342,9 @@ NO_READER = {
     "the embedded data": "no person is in drawn data",
     "glyphs": "no person is in drawn data, whose names are numbers",
     **dict.fromkeys(["examples_from_arrays", "open_examples"], EXAMPLES),
+    "ZipfClicks": "no person is in drawn data",
+    "criteo_schema": "what is public of columns; its files are read as tables are",
+    "draft_schema": "what columns are called and hold; no user is in it",
     "open_users": "each of its readers is tried by its name",
     "read_schema": "what is public of columns; no user is in it",
 }

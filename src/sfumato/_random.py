@@ -35,7 +35,7 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | `supervised order` | which rows, epoch | the order of an epoch of plain training | `training.supervised` |
 | `mixup` | step | how a batch is mixed with itself | `training.supervised` |
 | `supervised draws` | | seed: what the model draws in plain training | `training.supervised` |
-| `domain classifier` | | seed: the first weights of the domain classifier | `voting.trained` |
+| `domain classifier` | | seed: the first weights of the domain classifier | `voting.adaptation` |
 | `smoothness` | | seed: in which directions a student's worst neighbours are sought | `voting.student` |
 | `votes` | user | which of a user's words are counted | `federated.vocabulary` |
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
