@@ -17,6 +17,7 @@ from sfumato.mechanisms import BLT, Banded, Gaussian
 from sfumato.mechanisms import NOISES as NOISE_KINDS
 from sfumato.sampling import Poisson
 from sfumato.training import Server
+from sfumato.voting import AEDPFL
 
 PLANS = {
     "dpsgd": lambda **more: DPSGD(**{"steps": 40, "cohort.size": 10, **more}),
@@ -33,6 +34,15 @@ def strategy_of(plan):
 
 
 NOISES = ("gaussian", "tree", "banded", "blt", "bisr")
+
+
+@pytest.mark.parametrize("plan", [*(make(delta=1e-6) for make in PLANS.values()), AEDPFL(delta=1e-6)])
+def test_a_calibration_keeps_the_delta_of_the_plan_unless_another_is_asked_for(plan):
+    kept = plan.calibrate(epsilon=2.0, population=200)
+    assert kept.delta == 1e-6
+    assert kept == plan.calibrate(epsilon=2.0, delta=1e-6, population=200)
+    assert plan.calibrate(epsilon=2.0, delta=1e-4, population=200).delta == 1e-4
+    assert plan.replace(delta=None).calibrate(epsilon=2.0, population=200).delta == 0.01 / 200
 
 
 @pytest.mark.parametrize("noise", NOISES)

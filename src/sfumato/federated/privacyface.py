@@ -193,7 +193,7 @@ class PrivacyFace(FederatedPlan):
         Args:
             epsilon: of the whole run, > 0; more than that of the clusters.
             sizes: identities of each silo.
-            delta: in (0, 1); None for 0.01 / identities.
+            delta: in (0, 1); None for that of the plan, or 0.01 / identities.
 
         Raises:
             InputError: no noise reaches it.

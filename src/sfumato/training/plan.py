@@ -272,7 +272,7 @@ class Plan:
 
         Args:
             epsilon: budget of the whole run, > 0.
-            delta: in (0, 1); None for 0.01 / population.
+            delta: in (0, 1); None for that of the plan, or 0.01 / population.
             population: public number of units.
             before: what the run releases before its rounds (`InitialRelease.event`); the budget is for both together.
 
@@ -281,7 +281,7 @@ class Plan:
         """
         self.refuse_budget(epsilon)
         _check.whole(population=population)
-        chosen = default_delta(population) if delta is None else delta
+        chosen = self.delta_for(population) if delta is None else delta
         _check.between(0.0, 1.0, ends="()", delta=chosen)
         base = replace(self, noise=replace(self.noise, noise_multiplier=None), delta=chosen, population=population)
         if isinstance(base.noise, Auto):

@@ -294,18 +294,17 @@ class VotingPlan:
 
         Args:
             epsilon: of the whole vote, > 0.
-            delta: in (0, 1); None for 0.01 / population.
+            delta: in (0, 1); None for that of the plan, or 0.01 / population.
             population: public number of units: of agents, or of all their records at instance level.
 
         Raises:
             InputError: no noise reaches the budget, for one because the threshold alone costs more.
         """
         from sfumato.accounting import calibrate as calibrate_event
-        from sfumato.statement.verdict import default_delta
 
         _check.positive(epsilon=epsilon)
         _check.whole(population=population)
-        chosen = default_delta(population) if delta is None else delta
+        chosen = self.delta_for(population) if delta is None else delta
         _check.between(0.0, 1.0, ends="()", delta=chosen)
 
         def event(noise_std: float) -> Event:
