@@ -22,7 +22,10 @@ from sfumato._files import read_json, write_json
 CHOSEN = Path(__file__).resolve().parent / "chosen.json"
 TRIALS: tuple[dict[str, Any], ...] = tuple(
     {"epochs": epochs, "server.learning_rate": rate, "clipping": bound}
-    for epochs, rate, bound in ((2, 0.2, 4.0), (5, 0.2, 4.0), (5, 0.5, 4.0), (5, 0.1, 10.0), (10, 0.2, 4.0))
+    for epochs, rate, bound in (
+        *((2, 0.2, 4.0), (5, 0.2, 4.0), (5, 0.5, 4.0), (5, 0.1, 10.0), (10, 0.2, 4.0)),
+        *((2, 0.5, 10.0), (5, 0.5, 10.0), (5, 0.2, 30.0)),
+    )
 )
 """With a small norm the rare clicks, whose gradients are long, lose more than the others: too few are predicted."""
 WITHOUT: tuple[dict[str, Any], ...] = tuple(

@@ -316,7 +316,7 @@ def unchecked() -> Iterator[None]:
     """Nothing that a user's code remembers is looked for, and no batch is tried; what is put back is put back."""
     nothing = Findings(fresh=True, placeholders=True)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (guard, guard.examples, federated.contribution, dataset, split_module):  # votes ask the package
+        for module in (guard, guard.examples, federated.contribution, dataset, split_module, voting_run):
             patch.setattr(module, "try_out", lambda *_, **__: nothing)
         patch.setattr(dataset, "histories", lambda *_: None)
         for module in (central.gradients, contribution, federated.contribution):

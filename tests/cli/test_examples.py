@@ -405,6 +405,12 @@ def ledgers():
         ledger.append(Gaussian(8.0), phase="evaluation")
 
 
+def bank() -> None:
+    """bank.csv: customers, and whether they signed."""
+    rows = [f"{20 + row % 40},{('clerk', 'nurse')[row % 2]},{('no', 'yes')[row % 3 == 0]}" for row in range(60)]
+    Path("bank.csv").write_text("\n".join(["age,job,y", *rows]) + "\n")
+
+
 NEEDS: dict[str, tuple[str | Callable[[], object], ...]] = {
     "fedrecon": (ratings,),
     "vote ae": (agents,),
@@ -425,6 +431,7 @@ NEEDS: dict[str, tuple[str | Callable[[], object], ...]] = {
     "ledger verify": (ledgers,),
     "ledger merge": (ledgers,),
     "data pack": (lambda: draw(Path("photos"), users=2, images=3),),
+    "data schema": (bank,),
 }
 """What an example needs before it: files, or commands."""
 
