@@ -36,7 +36,7 @@ def test_every_row_of_clicks_runs(shared, tmp_path):
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "quick" / "results.json").read_text())
     wanted = {(row["method"], row["epsilon_wanted"]) for row in rows}
-    assert len(wanted) == 1 + 2 * 6
+    assert len(wanted) == 2 + 2 * 6
     assert all(row["epsilon"] <= row["epsilon_wanted"] for row in rows if row["epsilon_wanted"])
     assert all(np.isfinite(row["mean"]) for row in rows)
     assert (tmp_path / "quick" / "losses.svg").read_text().count("<svg") == 1
