@@ -14,6 +14,7 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.data import UserDataset, examples_from_arrays, from_arrays
 from sfumato.training.supervised import Supervised, outputs
+from sfumato.voting import AEDPFL
 from sfumato.voting.adaptation import DANN, _reversed
 from sfumato.voting.trained import TrainedVoter
 
@@ -279,8 +280,11 @@ def test_a_layer_that_is_never_used_is_refused():
 
 @pytest.mark.parametrize("field", [{"weight": 0}, {"hidden": 0}, {"batch_size": 1}])
 def test_settings_out_of_range_are_refused_by_name(field):
-    with pytest.raises(InputError, match=f"adaptation_{next(iter(field))}"):
+    name = next(iter(field))
+    with pytest.raises(InputError, match=rf"^{name} must be"):
         DANN(**field)
+    with pytest.raises(InputError, match=rf"^adaptation\.{name} must be"):
+        AEDPFL(adaptation=field)
 
 
 def test_a_pool_of_one_row_is_refused():
