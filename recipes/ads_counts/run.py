@@ -7,7 +7,6 @@ deviance.svg is drawn next to results.json.
 """
 
 import sys
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,12 +17,12 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import cells
+from ads_recipe import Table
 
 from sfumato._files import read_json, write_json
 from sfumato.central import DPSGD
 from sfumato.data import ExampleDataset, Split, open_examples, split_examples
 from sfumato.models import classifier
-from sfumato.report.plots import COLOURS, save
 from sfumato.statement import Statement
 from sfumato.training import RunOptions
 
@@ -169,59 +168,16 @@ def expected_counts(data: ExampleDataset) -> np.ndarray:
     return np.asarray(data.targets, np.float64)
 
 
-def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
-    """All measures of each method, and the relative increase of the deviance; draws the figure."""
-    measured = {
-        name: [read_json(place(name, seed) / "measured.json") for seed in range(seeds)]
-        for name in (CONSTANT, PLAIN, PRIVATE)
-    }
-    ideal = float(np.mean([found[0]["deviance"] for found in measured[PLAIN]]))
-    rows = []
-    for name, found in measured.items():
-        for each in zip(*found, strict=True):
-            for key, metric in MEASURES.items():
-                rows.append(_row(metric, name, [one[key] for one in each], each[0]))
-            increases = [100 * (one["deviance"] / ideal - 1) for one in each]
-            rows.append(_row("relative increase of the deviance, %", name, increases, each[0]))
-    draw(rows, place(PLAIN, 0).parent if quick else FOLDER)
-    return rows
-
-
-def _row(metric: str, name: str, found: list[float], reported: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "method": name,
-        "dataset": "Belgian motor insurance 1997, a fifth of the policies",
-        "metric": metric,
-        **cells.mean_and_std(found),
-        "seeds": len(found),
-        "epsilon_wanted": reported["wanted"],
-        "epsilon": reported.get("epsilon"),
-        "delta": reported.get("delta"),
-        "unit": reported["unit"],
-        "paper": None,
-    }
-
-
-def draw(rows: list[dict[str, Any]], folder: Path) -> None:
-    """Deviance against ε, with dotted lines without privacy and of one rate for all."""
-
-    def fill(figure: Any) -> None:
-        axes = figure.subplots()
-        own = [row for row in rows if row["metric"] == MEASURES["deviance"]]
-        for colour, name in enumerate((CONSTANT, PLAIN, PRIVATE)):
-            mine = [row for row in own if row["method"] == name]
-            if name != PRIVATE:
-                axes.axhline(mine[0]["mean"], color=COLOURS[5 + colour], linewidth=0.8, linestyle=":", label=name)
-                continue
-            x, y, spread = ([row[key] for row in mine] for key in ("epsilon_wanted", "mean", "std"))
-            axes.errorbar(x, y, spread, color=COLOURS[0], marker="o", markersize=3, capsize=2, label=name)
-        axes.set_xscale("log")
-        axes.set_xlabel("ε")
-        axes.set_ylabel("mean Poisson deviance")
-        axes.legend(frameon=False, fontsize=7)
-
-    save(folder / "deviance.svg", (5.6, 3.6), fill)
-
+TABLE = Table(
+    folder=FOLDER,
+    file="deviance.svg",
+    dataset="Belgian motor insurance 1997, a fifth of the policies",
+    methods=(CONSTANT, PLAIN, PRIVATE),
+    plain=PLAIN,
+    measures=MEASURES,
+    increase="relative increase of the deviance, %",
+    axis="mean Poisson deviance",
+)
 
 if __name__ == "__main__":
-    cells.main(FOLDER, [CONSTANT, PLAIN, PRIVATE], cell, table, data="optional")
+    cells.main(FOLDER, TABLE.methods, cell, TABLE, data="optional")

@@ -6,9 +6,7 @@ Settings of each method and ε are those of choose.py. losses.svg is drawn next 
 """
 
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -16,10 +14,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import cells
 import clicks
+from ads_recipe import Table
 from choose import CHOSEN, trials_of
 
 from sfumato._files import read_json, write_json
-from sfumato.report.plots import COLOURS, save
 
 FOLDER = Path(__file__).resolve().parent
 CONSTANT = "always the share of clicks"
@@ -46,56 +44,16 @@ def cell(method: str, seed: int, run: Path, quick: bool, data: Path | None) -> N
         write_json(place, found)
 
 
-def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
-    """All measures of each method, and the relative increase of the log loss; draws the figure."""
-    measured = {name: [read_json(place(name, seed) / "measured.json") for seed in range(seeds)] for name in METHODS}
-    ideal = float(np.mean([found[0]["log_loss"] for found in measured[clicks.PLAIN]]))
-    rows = []
-    for name, found in measured.items():
-        for each in zip(*found, strict=True):
-            for key, metric in MEASURES.items():
-                rows.append(_row(metric, name, [one[key] for one in each], each[0]))
-            increases = [100 * (one["log_loss"] / ideal - 1) for one in each]
-            rows.append(_row("relative increase of the log loss, %", name, increases, each[0]))
-    draw(rows, place(clicks.PLAIN, 0).parent if quick else FOLDER)
-    return rows
-
-
-def _row(metric: str, name: str, found: list[float], reported: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "method": name,
-        "dataset": "Criteo AdKDD 2021, a fifth of the rows",
-        "metric": metric,
-        **cells.mean_and_std(found),
-        "seeds": len(found),
-        "epsilon_wanted": reported["wanted"],
-        "epsilon": reported.get("epsilon"),
-        "delta": reported.get("delta"),
-        "unit": reported["unit"],
-        "paper": None,
-    }
-
-
-def draw(rows: list[dict[str, Any]], folder: Path) -> None:
-    """Log loss against ε, with dotted lines without privacy and of the constant."""
-
-    def fill(figure: Any) -> None:
-        axes = figure.subplots()
-        own = [row for row in rows if row["metric"] == MEASURES["log_loss"]]
-        for colour, name in enumerate(METHODS):
-            mine = [row for row in own if row["method"] == name]
-            if mine[0]["epsilon_wanted"] is None:
-                axes.axhline(mine[0]["mean"], color=COLOURS[5 + colour], linewidth=0.8, linestyle=":", label=name)
-                continue
-            x, y, spread = ([row[key] for row in mine] for key in ("epsilon_wanted", "mean", "std"))
-            axes.errorbar(x, y, spread, color=COLOURS[colour], marker="o", markersize=3, capsize=2, label=name)
-        axes.set_xscale("log")
-        axes.set_xlabel("ε")
-        axes.set_ylabel("log loss")
-        axes.legend(frameon=False, fontsize=7)
-
-    save(folder / "losses.svg", (5.6, 3.6), fill)
-
+TABLE = Table(
+    folder=FOLDER,
+    file="losses.svg",
+    dataset="Criteo AdKDD 2021, a fifth of the rows",
+    methods=METHODS,
+    plain=clicks.PLAIN,
+    measures=MEASURES,
+    increase="relative increase of the log loss, %",
+    axis="log loss",
+)
 
 if __name__ == "__main__":
-    cells.main(FOLDER, METHODS, cell, table, data="optional")
+    cells.main(FOLDER, METHODS, cell, TABLE, data="optional")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,8 +126,6 @@ def _built(about: Mapping[str, Any], place: Path) -> nn.Module:
 
 def trained_sizes(plan: Plan, model: nn.Module) -> dict[str, int]:
     """How many numbers of each parameter a plan trains on the server."""
-    import re
-
     from sfumato.models import trainable_parameters
 
     local: Any = getattr(plan, "local_parameters", None)

@@ -50,11 +50,10 @@ from sfumato._random import RandomSource
 from sfumato._types import Algorithm
 from sfumato.accounting import compose
 from sfumato.labels.plan import (
-    FLAT,
     LabelPlan,
     Learning,
 )
-from sfumato.training.supervised import TRAININGS, Supervised
+from sfumato.training.supervised import FLAT, TRAININGS, Supervised
 
 if TYPE_CHECKING:
     from torch import nn

@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 
 _PUBLIC = ("model", "model_options", "normalisation", "classes", "outputs", "input_shapes", "version")
-FLAT = ("epochs", "batch_size", "learning_rate", "optimizer", "momentum", "weight_decay", "schedule")
-"""Fields of the training that were fields of plans in earlier versions."""
-
 _MOSTLY = 0.9  # a share of labels reported as they are above which noise is hardly the cause
 
 

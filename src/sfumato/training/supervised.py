@@ -254,6 +254,9 @@ class Supervised:
         return Schedule(kind=self.schedule, rounds=steps)
 
 
+FLAT = ("epochs", "batch_size", "learning_rate", "optimizer", "momentum", "weight_decay", "schedule")
+"""Fields that were fields of plans themselves in earlier versions."""
+
 TRAININGS = Kinds({"supervised": Supervised})
 """What is short for a training: a mapping of its fields."""
 

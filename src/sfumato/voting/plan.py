@@ -63,7 +63,7 @@ from sfumato._parts import Kinds, changed, part, to_json
 from sfumato._parts import plan as plan_of_parts
 from sfumato._random import RandomSource
 from sfumato._types import PLAN_FORMAT, Algorithm, Assumption, Level, Unit
-from sfumato.training.supervised import TRAININGS, Supervised
+from sfumato.training.supervised import FLAT, TRAININGS, Supervised
 from sfumato.voting.adaptation import ADAPTATIONS, DANN
 from sfumato.voting.student import STUDENTS, StudentTraining
 
@@ -94,10 +94,6 @@ _SMOOTHNESS = 0.2
 
 _QUIETER = 3.0
 """How many times the answer's noise the threshold's has, unless given: a threshold is one number and can bear more."""
-
-
-FLAT = ("epochs", "batch_size", "learning_rate", "optimizer", "momentum", "weight_decay")
-"""Fields of a training that earlier plans held themselves."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -570,7 +566,7 @@ class AEDPFL(VotingPlan):
     title: ClassVar[str] = "AE-DPFL"
     renamed: ClassVar[Mapping[str, str]] = {
         **VotingPlan.renamed,
-        **{name: f"training.{name}" for name in (*FLAT, "schedule", "label_smoothing")},
+        **{name: f"training.{name}" for name in (*FLAT, "label_smoothing")},
         "adaptation_weight": "adaptation",
         "adaptation_layer": "adaptation.layer",
     }

@@ -165,8 +165,8 @@ def ready_to_vote(
     """What fits together, before anything is written; the arguments are those of `VotingPlan.fit`.
 
     Raises:
-        InputError: a mistake in the plan, the data or the models; or a module that one agent's records reach another's
-            vote by.
+        InputError: a mistake in the plan, the data or the models; or, by the guard, a module through which one agent's
+            records change another agent's vote.
     """
     refuse_agents(agents, pool)
     agents = with_public_classes(agents, pool)
