@@ -112,11 +112,10 @@ class Kinds(Generic[T]):
 
     def _kind(self, word: str, base: Any, of: str, changes: dict[str, Any] | None = None) -> Any:
         """The part of a word, with what it shares with another one; what has no default is taken out of the changes."""
-        kind = self.kinds.get(word)
+        kind = self.kinds.get(word) if isinstance(word, str) else None
         if kind is None:
-            raise InputError(
-                f"{of or 'it'} must be one of {', '.join(self.kinds)}, got {word}{guess(word, self.kinds)}"
-            )
+            near = guess(word, self.kinds) if isinstance(word, str) else ""
+            raise InputError(f"{of or 'it'} must be one of {', '.join(self.kinds)}, got {word!s:.60}{near}")
         if type(base) is kind:
             return base
         shared = {field.name for field in options_of(kind)} & {field.name for field in options_of(type(base))}

@@ -421,6 +421,7 @@ NEEDS: dict[str, tuple[str | Callable[[], object], ...]] = {
     "ehr fit": (lambda: patients("patients"),),
     "ehr sample": (lambda: patients("patients"), _EHR_FIT),
     "ehr evaluate": (lambda: patients("train", "held-out", "made"),),
+    "forecast": (_GLYPHS, _FEDEMB),
     "embed": (_GLYPHS, _FEDEMB),
     "search": (_GLYPHS, _FEDEMB, "embed runs/a glyphs.store --out embeddings.parquet"),
     "dplc": (lambda: [embeddings(Path(f"{whose}.parquet"), seed) for seed, whose in enumerate(("private", "public"))],),

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from sfumato._check import InputError
-from sfumato._files import read_json
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import Answer, Table, bar
 from sfumato.cli.parse import CommonOptions
@@ -80,7 +79,7 @@ def _planned(options: ForecastOptions) -> tuple[Plan, dict[str, Any]]:
     Raises:
         InputError: there is none, it is of another kind, or the run has ended.
     """
-    from sfumato.runs import RunFolder
+    from sfumato.runs.folder import RunFolder, read_plan
     from sfumato.training.plan import current
 
     place = options.plan
@@ -90,7 +89,7 @@ def _planned(options: ForecastOptions) -> tuple[Plan, dict[str, Any]]:
         if folder.statement.exists() and folder.has_ended():
             raise InputError(f"the run in {place} has ended; sfumato report {place} shows what it reached")
     elif place.exists():
-        settings = dict(read_json(place))
+        settings = read_plan(place)
     else:
         raise InputError(f"there is no plan {place}; give the folder of a run, or its plan.json")
     about = settings.pop("about", None) or {}

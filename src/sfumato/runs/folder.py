@@ -173,13 +173,9 @@ class RunFolder:
     def read_plan(self) -> dict[str, Any]:
         """Read plan.json."""
         try:
-            plan = _fields(read_json(self.plan))
-            _fields(plan.get("about") or {})
-            return plan
+            return read_plan(self.plan)
         except FileNotFoundError:
             raise InputError(f"{self.path} holds no plan.json: it is not the folder of a run") from None
-        except ValueError as error:
-            raise InputError(f"{self.plan} is damaged ({error!s:.500}); take a whole copy") from None
 
     def recorded(self, *, resume: bool) -> dict[str, Any]:
         """What plan.json of a run that goes on holds; nothing for a new run, or where there is none to go on with."""
@@ -297,6 +293,21 @@ class RunFolder:
             return _fields(read_json(self._evaluation))
         except ValueError as error:
             raise InputError(f"{self._evaluation} is damaged ({error!s:.500}); delete it to go on without it") from None
+
+
+def read_plan(path: Path) -> dict[str, Any]:
+    """Read a plan.json, in the folder of a run or elsewhere.
+
+    Raises:
+        FileNotFoundError: it is not there.
+        InputError: it holds no plan.
+    """
+    try:
+        plan = _fields(read_json(path))
+        _fields(plan.get("about") or {})
+        return plan
+    except ValueError as error:
+        raise InputError(f"{path} is damaged ({error!s:.500}); take a whole copy") from None
 
 
 def _fields(value: Any) -> dict[str, Any]:
