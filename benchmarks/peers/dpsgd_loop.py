@@ -6,6 +6,8 @@ draw, reading and putting together the examples, the engine, noise, the ledger, 
 
 from __future__ import annotations
 
+import os
+
 import dpsgd_models as models
 import torch
 from torch.utils.data import Dataset
@@ -50,10 +52,11 @@ def main() -> None:
 
     dataset = Arrays(*models.batch(name, "cpu", given["times"]))
     with plan.open(model, optimizer, dataset, workers=given.get("workers", 0)) as private:
-        gate = None
+        gate, process = None, os.getpid()
         for step in private.steps():
             for some, wanted in step:
-                if not private.trying and gate is None:  # all trials before the first step are over
+                # All trials before the first step are over; those of steps to come are in processes of their own.
+                if not private.trying and gate is None and os.getpid() == process:
                     gate = Gate(loss)
                     if not gate.wait():
                         return

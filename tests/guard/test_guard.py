@@ -257,6 +257,21 @@ def test_no_process_and_no_file_is_left_behind(tmp_path: Path) -> None:
     assert _children() <= children
 
 
+@pytest.mark.skipif(not guard.can_fork(), reason="needs Linux and no GPU in use")
+def test_a_fresh_process_takes_nothing_of_what_the_run_would_read() -> None:
+    reading, writing = os.pipe()
+    kept = os.dup(0)
+    os.dup2(reading, 0)
+    try:
+        os.write(writing, b"of the run")
+        assert histories([lambda: os.read(0, 100)]) == [b""]
+        assert os.read(0, 100) == b"of the run"
+    finally:
+        os.dup2(kept, 0)
+        for each in (reading, writing, kept):
+            os.close(each)
+
+
 def test_work_that_fails_is_no_result() -> None:
     def fails() -> float:
         raise RuntimeError("in the user's code")

@@ -382,8 +382,8 @@ def _started(work: Work) -> tuple[int, int]:
         os.close(reading)
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
-        silent = os.open(os.devnull, os.O_WRONLY)
-        for stream in (1, 2):
+        silent = os.open(os.devnull, os.O_RDWR)
+        for stream in (0, 1, 2):  # nor may it take what the run itself would read
             os.dup2(silent, stream)
         torch.set_num_threads(1)
         warnings.simplefilter("ignore")
