@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sfumato.cli.forecast import trained_sizes
 from sfumato.cli.models import built_again
 from sfumato.federated import FedAvg, FedRecon
+from sfumato.training.forecast import trained_sizes
 
 WORDS = ("--epochs", 1, "--cohort", 20, "--model", "lenet300_100", "--seed", 1)
 

@@ -14,6 +14,7 @@ from sfumato.mechanisms import Banded, Gaussian, Tree
 from sfumato.sampling import MinSeparation, Poisson
 from sfumato.training import PrivateSum
 from sfumato.training.forecast import Forecast, forecast, rounds_needed
+from sfumato.training.monitoring import likely_cause
 
 ROUNDS, COHORT, SIZES = 25, 20, {"conv.weight": 300, "conv.bias": 20, "dense.weight": 680}
 
@@ -68,6 +69,16 @@ def test_noise_that_rounds_share_is_that_of_its_last_prefix():
     assert variance is not None
     expected = 2.0 * math.sqrt(1000 * variance[-1]) / (0.1 * COHORT * ROUNDS)
     assert forecast(rounds, SIZES, population=COHORT).ratio == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("noise", [Gaussian(noise_multiplier=1.5), Tree(noise_multiplier=3.0)])
+def test_noise_is_the_likeliest_cause_where_the_forecast_has_it_above_the_signal(noise):
+    rounds = private_sum(noise)
+    equal = int((1 / forecast(rounds, {"all": 1}, population=COHORT).ratio) ** 2)
+    below, above = forecast(rounds, {"all": equal}, population=COHORT), forecast(rounds, SIZES, population=COHORT)
+    assert below.ratio <= 1 < above.ratio
+    assert likely_cause(rounds, equal).startswith(f"Likeliest cause: too few steps ({ROUNDS})")
+    assert f"noise, which is {above.ratio:.2g} times the signal" in likely_cause(rounds, sum(SIZES.values()))
 
 
 def test_modules_share_the_signal_and_have_noise_by_their_size():

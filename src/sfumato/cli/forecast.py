@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -45,7 +44,7 @@ class ForecastOptions(CommonOptions):
 
 def forecast(options: ForecastOptions) -> Answer:
     """Print it."""
-    from sfumato.training.forecast import rounds_needed
+    from sfumato.training.forecast import forecast_of, rounds_needed, spent, trained_sizes
 
     plan, about = _planned(options)
     population = options.population or plan.population
@@ -121,31 +120,6 @@ def _built(about: Mapping[str, Any], place: Path) -> nn.Module:
     except (InputError, KeyError, TypeError) as error:
         reason = f"its {error} is not stated" if isinstance(error, KeyError) else error
         raise InputError(f"the model of {place} cannot be built ({reason}); give --parameters COUNT") from None
-
-
-def trained_sizes(plan: Plan, model: nn.Module) -> dict[str, int]:
-    """How many numbers of each parameter a plan trains on the server."""
-    from sfumato.models import trainable_parameters
-
-    local: Any = getattr(plan, "local_parameters", None)
-    own = None if local is None else local(model)
-    named = trainable_parameters(model, plan.trainable)
-    return {name: each.numel() for name, each in named if not own or re.fullmatch(own, name) is None}
-
-
-def spent(plan: Plan, population: int) -> float:
-    """ε of the whole run."""
-    from sfumato.accounting import guarantee
-
-    whole = plan.private_sum(population)
-    return guarantee(whole.event(whole.rounds), whole.sampler.adjacency).epsilon(plan.delta_for(population))
-
-
-def forecast_of(plan: Plan, population: int, sizes: Mapping[str, int]) -> Forecast:
-    """The forecast of a plan for a population, with its noise."""
-    from sfumato.training.forecast import forecast
-
-    return forecast(plan.private_sum(population), sizes, population=population)
 
 
 def _of_rounds(found: Forecast, more: int | None) -> str:

@@ -16,7 +16,6 @@ from sfumato._random import RandomSource
 from sfumato._types import Stated
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import STOPPED, Answer, bar, leads, notify, number, print_line, table
-from sfumato.cli.forecast import forecast_of, spent, trained_sizes
 from sfumato.cli.models import (
     about_classifier,
     build,
@@ -62,6 +61,7 @@ from sfumato.runs import RunFolder
 from sfumato.statement import Statement, make_statement
 from sfumato.training import Callback, InitialRelease, ModelBuilder, NoiseCost, Plan, RunOptions, Task
 from sfumato.training.fit import facts_of
+from sfumato.training.forecast import forecast_of, spent, trained_sizes
 
 # The kinds of records that a training command can have: their options, their reader, and the models for them.
 

@@ -33,6 +33,7 @@ learn, far below it noise is not what limits it.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -40,9 +41,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sfumato._check import InputError, between
+from sfumato.accounting import guarantee
 from sfumato.clipping.bounds import PerLayer
+from sfumato.models import trainable_parameters
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from sfumato.training.plan import Plan
     from sfumato.training.private_sum import PrivateSum
 
 ALIGNMENT = 0.1
@@ -145,7 +151,7 @@ def forecast(
     names = list(sizes)
     if not sum(sizes.values()):
         raise InputError("sizes must have at least one number that is trained, got none; name the trained parameters")
-    noise = _noise(private_sum) / (alignment * private_sum.rounds)
+    noise = noise_to_signal(private_sum, 1, alignment=alignment)
     modules: dict[str, int] = {}
     for name, size in sizes.items():
         module = name.rpartition(".")[0] or name
@@ -156,12 +162,41 @@ def forecast(
         for (name, size), share in zip(modules.items(), shares, strict=True)
     ]
     return Forecast(
-        ratio=noise * math.sqrt(sum(sizes.values())),
+        ratio=noise_to_signal(private_sum, sum(sizes.values()), alignment=alignment),
         parameters=sum(sizes.values()),
         rounds=private_sum.rounds,
         population=population,
         groups=tuple(sorted(groups, key=lambda each: -each.ratio)),
     )
+
+
+def noise_to_signal(private_sum: PrivateSum, numbers: int, *, alignment: float = ALIGNMENT) -> float:
+    """The ratio of noise to signal after all rounds.
+
+    Args:
+        private_sum, alignment: as for `forecast`.
+        numbers: how many are trained, >= 0.
+    """
+    return _noise(private_sum) * math.sqrt(numbers) / (alignment * private_sum.rounds)
+
+
+def trained_sizes(plan: Plan, model: nn.Module) -> dict[str, int]:
+    """How many numbers of each parameter a plan trains on the server."""
+    local: Any = getattr(plan, "local_parameters", None)
+    own = None if local is None else local(model)
+    named = trainable_parameters(model, plan.trainable)
+    return {name: each.numel() for name, each in named if not own or re.fullmatch(own, name) is None}
+
+
+def spent(plan: Plan, population: int) -> float:
+    """ε of the whole run."""
+    whole = plan.private_sum(population)
+    return guarantee(whole.event(whole.rounds), whole.sampler.adjacency).epsilon(plan.delta_for(population))
+
+
+def forecast_of(plan: Plan, population: int, sizes: Mapping[str, int]) -> Forecast:
+    """The forecast of a plan for a population, with its noise."""
+    return forecast(plan.private_sum(population), sizes, population=population)
 
 
 def _noise(private_sum: PrivateSum) -> float:

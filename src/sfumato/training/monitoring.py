@@ -20,6 +20,7 @@ from sfumato.metrics.baselines import DESCRIBED, UNTRAINED, Gain, compared, untr
 from sfumato.metrics.regression import FIRST, NUMBERS
 from sfumato.statement.verdict import rounded_up
 from sfumato.training.contribution import Task
+from sfumato.training.forecast import noise_to_signal
 from sfumato.training.private_sum import PrivateSum
 
 # What a caller of `fit` may do between the rounds: log, measure, schedule, stop.
@@ -187,7 +188,6 @@ def before_rounds(spent: Event, private_sum: PrivateSum, done: int) -> Event | N
 # which of the two may be shown.
 
 
-_MUCH_NOISE = 0.1
 _FEW_ROUNDS = 50
 _SECOND = ("auc", "log_loss")  # named where nothing else was compared
 
@@ -225,20 +225,18 @@ def trouble(private: Mapping[str, Column] | None, evaluation: Mapping[str, Any] 
 def likely_cause(private_sum: PrivateSum, numbers: int) -> str:
     """What most likely kept a run from learning, and what to change: noise, too few rounds, or the learning rates.
 
-    Noise is compared with the sum of updates that all point one way and are as long as the clipping norm lets them be:
-    an update is rarely as long, so a tenth of it is much. Everything here is public.
+    Noise is the cause where the forecast before the run (`sfumato.training.forecast`) has it above the signal.
+    Everything here is public.
 
     Args:
         private_sum: what ran.
         numbers: parameters that were trained.
     """
-    rounds, clients = private_sum.rounds, private_sum.grouping.clients
-    noise = private_sum.mechanism.multiplier * private_sum.relative_sensitivity * math.sqrt(numbers / rounds) / clients
-    if noise > _MUCH_NOISE:
-        share = f"{noise:.2g} times" if noise >= 1 else f"{noise:.0%} of"
+    rounds, noise = private_sum.rounds, noise_to_signal(private_sum, numbers)
+    if noise > 1:
         return (
-            f"Likeliest cause: noise, which is {share} the largest update that the run could make. Raise ε, let more "
-            "take part, or train fewer parameters."
+            f"Likeliest cause: noise, which is {noise:.2g} times the signal. Raise ε, let more take part, or train "
+            "fewer parameters."
         )
     if rounds < _FEW_ROUNDS:
         return f"Likeliest cause: too few steps ({rounds}). Plan more, or raise the learning rates."
