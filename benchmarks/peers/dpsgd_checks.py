@@ -1,7 +1,8 @@
 """What the checks of a run of 1,000 steps cost: a round is all of them, on the same model and data as the steps.
 
-Before the first step, the self-check with 128 examples and a full micro-batch in several companies; while training, one
-example of a real micro-batch by itself, at the steps at which that is due. What it is compared with, the steps have.
+Before the first step, the self-check with 128 examples and a full micro-batch beside several others; while training, at
+the steps that a run's key draws, one example of a real micro-batch by itself, and at half of them what a micro-batch
+leaves behind, in two fresh processes. What it is compared with, the steps have.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ import torch._dynamo  # two seconds, which every optimiser of torch takes, too
 from torch import Tensor
 from workload import Gate, config
 
-from sfumato.guard import Recheck, self_check
+from sfumato._random import RandomSource
+from sfumato.guard import Recheck, due, self_check
 from sfumato.per_example import Recording, covered
 
 POOL, STEPS = 128, 1000
+FEW = 4  # micro-batches of a step that are looked at, at most; of the first and the last step all
 
 
 def main() -> None:
@@ -36,6 +39,7 @@ def main() -> None:
         recording.backward(found)
     had = found.detach(), recording.squared_norms()
     gate = Gate(lambda: losses((inputs, targets)).mean().item())
+    source, batches = RandomSource.from_seed(0), -(-len(inputs) // micro)
     while gate.wait():
         check = self_check(model, losses, (inputs[:POOL], targets[:POOL]))
 
@@ -49,7 +53,12 @@ def main() -> None:
         recheck = Recheck(model, check)
         recheck.at_start(micro, measure)
         for step in range(STEPS):
-            recheck.while_training(step, had, measure)
+            if not due(step, STEPS, source):
+                continue
+            if due(step, STEPS, source, seldom=True):
+                recheck.refuse_memory(micro, measure, micro_batch=micro)
+            for _ in range(batches if step in (0, STEPS - 1) else min(batches, FEW)):
+                recheck.while_training(step, had, measure)
 
 
 if __name__ == "__main__":
