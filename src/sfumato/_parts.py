@@ -99,7 +99,7 @@ class Kinds(Generic[T]):
         if isinstance(value, Mapping):
             changes = dict(value)
             kind = changes.pop("kind", None)
-            base = base if kind is None else self._kind(kind, base, of, changes)
+            base = base if kind is None else self._kind(str(kind), base, of, changes)
             self._refuse_other_kind(base, changes, of)
             return changed(base, changes, of=of)
         if self.number and (value is None or _is_number(value)):
@@ -112,10 +112,10 @@ class Kinds(Generic[T]):
 
     def _kind(self, word: str, base: Any, of: str, changes: dict[str, Any] | None = None) -> Any:
         """The part of a word, with what it shares with another one; what has no default is taken out of the changes."""
-        kind = self.kinds.get(word) if isinstance(word, str) else None
+        kind = self.kinds.get(word)
         if kind is None:
-            near = guess(word, self.kinds) if isinstance(word, str) else ""
-            raise InputError(f"{of or 'it'} must be one of {', '.join(self.kinds)}, got {word!s:.60}{near}")
+            known = ", ".join(self.kinds)
+            raise InputError(f"{of or 'it'} must be one of {known}, got {word:.60}{guess(word, self.kinds)}")
         if type(base) is kind:
             return base
         shared = {field.name for field in options_of(kind)} & {field.name for field in options_of(type(base))}

@@ -162,7 +162,7 @@ def forecast(
         for (name, size), share in zip(modules.items(), shares, strict=True)
     ]
     return Forecast(
-        ratio=noise_to_signal(private_sum, sum(sizes.values()), alignment=alignment),
+        ratio=noise * math.sqrt(sum(sizes.values())),
         parameters=sum(sizes.values()),
         rounds=private_sum.rounds,
         population=population,
@@ -177,7 +177,13 @@ def noise_to_signal(private_sum: PrivateSum, numbers: int, *, alignment: float =
         private_sum, alignment: as for `forecast`.
         numbers: how many are trained, >= 0.
     """
-    return _noise(private_sum) * math.sqrt(numbers) / (alignment * private_sum.rounds)
+    mechanism, rounds = private_sum.sum_mechanism(0), private_sum.rounds
+    if mechanism.multiplier == 0:
+        return 0.0
+    variance = mechanism.prefix_variance(rounds)
+    total = rounds if variance is None else float(np.asarray(variance)[-1])
+    noise = mechanism.noise_std(1.0) * math.sqrt(total * numbers) / private_sum.grouping.clients  # in clip norms
+    return noise / (alignment * rounds)
 
 
 def trained_sizes(plan: Plan, model: nn.Module) -> dict[str, int]:
@@ -197,16 +203,6 @@ def spent(plan: Plan, population: int) -> float:
 def forecast_of(plan: Plan, population: int, sizes: Mapping[str, int]) -> Forecast:
     """The forecast of a plan for a population, with its noise."""
     return forecast(plan.private_sum(population), sizes, population=population)
-
-
-def _noise(private_sum: PrivateSum) -> float:
-    """Std of a coordinate of all mean updates together, in clip norms."""
-    mechanism = private_sum.sum_mechanism(0)
-    if mechanism.multiplier == 0:
-        return 0.0
-    variance = mechanism.prefix_variance(private_sum.rounds)
-    total = private_sum.rounds if variance is None else float(np.asarray(variance)[-1])
-    return mechanism.noise_std(1.0) * math.sqrt(total) / private_sum.grouping.clients
 
 
 def _shares(private_sum: PrivateSum, names: list[str], modules: list[str]) -> list[float]:
