@@ -1,7 +1,7 @@
 """What the checks of a run of 1,000 steps cost: a round is all of them, on the same model and data as the steps.
 
-Before the first step, the self-check with 128 examples and a full micro-batch next to several others; while training, at
-the steps that a run's key draws, one example of a real micro-batch by itself, and at half of them what a micro-batch
+Before the first step, the self-check with 128 examples and a full micro-batch next to several others; while training,
+at the steps that a run's key draws, one example of a real micro-batch by itself, and at half of them what a micro-batch
 leaves behind, in two fresh processes. What it is compared with, the steps have.
 """
 

@@ -83,7 +83,7 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | `private generator` | round | seed: what the generator's step is drawn from | `synthesis.gradients` |
 | `private generator end` | | seed: the same for its last step | `synthesis.gradients` |
 | `evaluation` | part | seed: what is drawn to measure synthetic records | `audit.ehr.evaluate` |
-| `initial model` | | seed: the first weights | `cli.models`, `models.custom` |
+| `initial model` | | seed: the first weights | `cli.models`, `models.catalogue` |
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.split` |
 | `glyphs` | `identities` | which characters are chosen, by a public seed | `data.drawn_glyphs` |
 | `glyphs` | character | seed: the images of a character, by a public seed | `data.drawn_glyphs` |

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from sfumato.accounting import ZCDP, Gaussian, InputError, NonPrivate, TreeAggregation, guarantee
+from sfumato.accounting.guarantees import RunningCost, epsilon_curve
 from sfumato.accounting.loss import grid as discrete
 from sfumato.accounting.pld import PldAccountant
-from sfumato.accounting.running import RunningCost, epsilon_curve
 
 STEP = Gaussian(1.0).poisson(0.01)
 

@@ -43,8 +43,7 @@ if TYPE_CHECKING:
         terms,
     )
     from sfumato.accounting.events.sensitivity import Participation
-    from sfumato.accounting.guarantees import Guarantee, guarantee
-    from sfumato.accounting.running import RunningCost, epsilon_curve
+    from sfumato.accounting.guarantees import Guarantee, RunningCost, epsilon_curve, guarantee
     from sfumato.accounting.strategies import (
         BandedToeplitz,
         BinaryTree,

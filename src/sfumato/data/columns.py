@@ -73,6 +73,7 @@ from sfumato.data.records import (
     is_text,
     plain,
     position,
+    refuse_missing,
     remedy_of,
 )
 from sfumato.data.safeguards import MISSING, Where, names_in
@@ -216,23 +217,6 @@ def numbers(array: pa.Array, title: str, start: int = 0, place: Callable[[int], 
         raise InputError(f"{title} must be numbers or lists of them, got {array.type}; {remedy_of(array.type)}")
     rows = array.to_numpy(zero_copy_only=False)
     return (rows.astype(np.float32) if rows.dtype == np.float16 else rows).reshape(shape)
-
-
-def refuse_missing(
-    array: pa.Array, title: str, start: int, each: int = 1, place: Callable[[int], str] = position
-) -> None:
-    """Refuse a column with a null.
-
-    Args:
-        array: its values.
-        title: what messages call it.
-        start: the number of the first row in the table.
-        each: how many values a row has.
-        place: what messages call a row.
-    """
-    if array.null_count:
-        row = start + int(array.is_null().to_numpy(zero_copy_only=False).argmax()) // max(each, 1)
-        raise InputError(f"{title} is missing (null) at {place(row)}; fill it in or drop the row")
 
 
 def refuse_stray_text(source: Records, role: str, column: str, *, names: bool = False) -> None:

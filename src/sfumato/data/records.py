@@ -332,6 +332,23 @@ def refuse_absent(title: str, names: Sequence[str], role: str, column: str) -> N
     )
 
 
+def refuse_missing(
+    array: pa.Array, title: str, start: int, each: int = 1, place: Callable[[int], str] = position
+) -> None:
+    """Refuse a column with a null.
+
+    Args:
+        array: its values.
+        title: what messages call it.
+        start: the number of the first row in the table.
+        each: how many values a row has.
+        place: what messages call a row.
+    """
+    if array.null_count:
+        row = start + int(array.is_null().to_numpy(zero_copy_only=False).argmax()) // max(each, 1)
+        raise InputError(f"{title} is missing (null) at {place(row)}; fill it in or drop the row")
+
+
 def listed(names: Sequence[str]) -> str:
     """The names of columns, for a message."""
     more = f" and {len(names) - _LOOKED_AT} more" if len(names) > _LOOKED_AT else ""

@@ -80,8 +80,7 @@ class ClassCoding:
     def numbers(self, cells: pa.Array, what: str, start: int) -> np.ndarray:
         import pyarrow.compute as pc
 
-        from sfumato.data.columns import refuse_missing
-        from sfumato.data.records import listed
+        from sfumato.data.records import listed, refuse_missing
 
         refuse_missing(cells, what, start)
         found = pc.index_in(cells.cast(self._known.type), value_set=self._known)  # pyright: ignore[reportAttributeAccessIssue]
@@ -125,7 +124,7 @@ class Classes:
             label: its column of labels.
             what: the label's name in messages.
         """
-        from sfumato.data.columns import refuse_missing
+        from sfumato.data.records import refuse_missing
         from sfumato.data.safeguards import odd_values
 
         if self.names:
@@ -240,7 +239,7 @@ class Grid:
         return f"randomised response on {what}, {ways[self.method]}"
 
     def numbers(self, cells: pa.Array, what: str, start: int) -> np.ndarray:
-        from sfumato.data.columns import refuse_missing
+        from sfumato.data.records import refuse_missing
 
         refuse_missing(cells, what, start)
         try:

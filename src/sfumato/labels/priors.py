@@ -310,7 +310,7 @@ class ColumnGroups(OpenPrior):
         return max(len(self._known), 1)
 
     def groups_of(self, cells: Cells, start: int) -> np.ndarray:
-        from sfumato.data.columns import refuse_missing
+        from sfumato.data.records import refuse_missing
 
         column = cells[self._column]
         refuse_missing(column, f"the group {self._column!r}", start)

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
         RECOMMENDERS,
         backbone,
         classifier,
+        custom_model,
         is_custom_model,
         language_model,
         recommender,
         usual_network,
     )
     from sfumato.models.check import Change, coupled_layers, fix_model, refuse_batch_norm, refuse_no_values
-    from sfumato.models.custom import custom_model
     from sfumato.models.features import (
         FEATURES,
         HOG,

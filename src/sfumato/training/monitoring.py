@@ -15,7 +15,7 @@ from sfumato._bar import Lines, duration
 from sfumato._check import InputError
 from sfumato._types import Stated
 from sfumato.accounting import Event, compose, guarantee, terms
-from sfumato.accounting.running import RunningCost
+from sfumato.accounting.guarantees import RunningCost
 from sfumato.metrics.baselines import DESCRIBED, UNTRAINED, Gain, compared, untrained_gain
 from sfumato.metrics.regression import FIRST, NUMBERS
 from sfumato.statement.verdict import rounded_up
