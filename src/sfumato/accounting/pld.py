@@ -59,9 +59,7 @@ _SAME = 1e-14  # relative difference of deltas that comes from rounding what the
 _FARTHEST = 1e9  # epsilon up to which compositions are read off
 _SUBNORMAL = 1e-290  # masses below it have lost digits
 _REMEMBERED = 64  # answers
-_ORDERS = tuple(float(a) for a in 1 + np.geomspace(1e-3, 1, 16)) + tuple(
-    float(a) for a in np.unique(np.round(np.geomspace(3, 4096, 48)))
-)
+_ORDERS = (*(1 + np.geomspace(1e-3, 1, 16)).tolist(), *sorted({*np.round(np.geomspace(3, 4096, 48)).tolist()}))
 Parts = list[tuple[Pair, int]]
 
 

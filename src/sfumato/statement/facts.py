@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from sfumato import accounting
 from sfumato._types import Adjacency, Assumption, Unit
-from sfumato.accounting import Event, MixtureOfGaussians, NonPrivate, PrivateSelection, guarantee, terms
+from sfumato.accounting.events import Event, MixtureOfGaussians, NonPrivate, PrivateSelection, terms
 from sfumato.statement.sentences import render
 from sfumato.statement.statement import Statement
 from sfumato.statement.verdict import FPR
@@ -103,7 +104,7 @@ def make_statement(
         ledger: its entries and its head; None without one.
         key_on_disk: the run was stopped, and its key is still there.
     """
-    cost = guarantee(event, adjacency=facts.adjacency)
+    cost = accounting.guarantee(event, adjacency=facts.adjacency)
     lower, upper = cost.epsilon_interval(facts.delta)
     private = not any(isinstance(part, NonPrivate) for part, _ in terms(event))
     return Statement(
@@ -220,7 +221,9 @@ def _alternatives(event: Event, facts: Facts) -> list[dict[str, Any]]:
     for other in facts.alternatives:
         if other.event is not None and not other.whole and _releases(other.event) < _releases(event):
             continue
-        cost = guarantee(event if other.event is None else other.event, adjacency=facts.adjacency, method=other.method)
+        cost = accounting.guarantee(
+            event if other.event is None else other.event, adjacency=facts.adjacency, method=other.method
+        )
         rows.append(
             {
                 "name": other.name,
