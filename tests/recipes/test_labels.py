@@ -110,6 +110,24 @@ def test_a_grid_has_a_column_for_each_budget_and_a_line_for_the_paper(script):
     assert lines[2:5] == ["| one | 0.400 | 0.500 |", "| one, paper | – | 0.25 |", "| two | – | 0.600 |"]
 
 
+def test_headlines_are_looked_up_in_the_rows_and_other_data_are_named(script, tmp_path, monkeypatch):
+    tables = script("labeldp_mnist", "tables")
+    monkeypatch.setattr(tables, "ROOT", tmp_path)
+    (tmp_path / "some").mkdir()
+    rows = [{"method": "ours", "mean": 0.76}, {"method": "real", "mean": 0.8}]
+    (tmp_path / "some" / "results.json").write_text(json.dumps(rows))
+    headline = {"system": "S", "figure": "f", "paper": 2.6, "theirs": "A", "ours": "B", "recipe": "some"}
+    wanted = {"row": {"method": "ours"}, "short_of": {"method": "real"}}
+    for file in ({**headline, **wanted}, {**headline, "ours": "A", "row": {"method": "real"}}):
+        (tmp_path / "headlines.json").write_text(json.dumps([file]))
+        line = tables.headlines().splitlines()[-1]
+        expected = "| 0.8 | A | the same |" if file["ours"] == "A" else "| 5 | B | different |"
+        assert line.endswith(expected)
+    (tmp_path / "headlines.json").write_text(json.dumps([{**headline, "row": {"method": "gone"}}]))
+    with pytest.raises(KeyError, match="has no row with"):
+        tables.headlines()
+
+
 # The recipes of private labels: every row runs, and states its budget for its unit.
 def quick(name: str, out: Path) -> list[dict]:
     command = [sys.executable, str(ROOT / "recipes" / name / "run.py"), "--quick", "--out", str(out)]
