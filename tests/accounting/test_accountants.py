@@ -703,7 +703,7 @@ def schedule(steps: int, rate: float = 0.02) -> Event:
     return sum((Gaussian(noise).poisson(rate) for noise in noises), Composition(()))
 
 
-@pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
+@pytest.mark.parametrize("adjacency", slow_but(["add_remove", "replace"], "add_remove"))
 def test_the_interval_holds_the_cost_of_the_steps_one_by_one(adjacency, monkeypatch) -> None:
     monkeypatch.setattr(module, "grouped", partial(module.grouped, most=10))  # so that steps share a group
     run = schedule(20)
@@ -715,6 +715,7 @@ def test_the_interval_holds_the_cost_of_the_steps_one_by_one(adjacency, monkeypa
     assert account.delta_interval(exact[1])[0] <= 1e-5 <= account.delta(exact[0])
 
 
+@pytest.mark.slow
 def test_one_different_step_more_costs_one_step_more() -> None:
     costs = [guarantee(schedule(64) + Gaussian(2.5).poisson(0.02) * more).epsilon(1e-5) for more in (0, 1, 2)]
     assert costs[0] < costs[1] < 1.01 * costs[0]
@@ -736,8 +737,7 @@ LISTS = {
 }
 
 
-@pytest.mark.parametrize("name", LISTS)
-@pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
+@pytest.mark.parametrize(("name", "adjacency"), one_in(3, LISTS, ["add_remove", "replace"]))
 def test_the_worst_of_a_kind_costs_more_than_each_and_the_mildest_less(name, adjacency) -> None:
     if (adjacency == "replace" and name == "sampled laplace") or (adjacency == "add_remove" and name == "response"):
         pytest.skip("nothing is known of it")

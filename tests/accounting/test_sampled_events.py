@@ -42,7 +42,7 @@ from sfumato.accounting.loss.grid import from_above
 from sfumato.accounting.pair import Pair
 from sfumato.accounting.pld import PldAccountant
 from sfumato.accounting.sampled_pair import SampledGaussian, SampledPair
-from slow import by_profile
+from slow import by_profile, one_in
 
 # Samples of any event against mechanisms that are small enough to enumerate, every sample and every outcome.
 
@@ -257,10 +257,13 @@ def test_rare_samples_keep_their_precision(rate: float) -> None:
         assert curve_of(pair, loss) * (1 - 1e-6) <= on_the_grid <= curve_of(pair, loss) * (1 + 1e-4)
 
 
-@pytest.mark.parametrize("rate", [5e-324, 1e-300, 1e-20, 1 - 1e-16])
 @pytest.mark.parametrize(
-    "event",
-    [Gaussian(1.0), Gaussian(0.06), Laplace(1.0), ApproximateDP(1.0, 1e-6), ApproximateDP(0.0, 0.3)],
+    ("event", "rate"),
+    one_in(
+        3,
+        [Gaussian(1.0), Gaussian(0.06), Laplace(1.0), ApproximateDP(1.0, 1e-6), ApproximateDP(0.0, 0.3)],
+        [5e-324, 1e-300, 1e-20, 1 - 1e-16],
+    ),
 )
 @pytest.mark.filterwarnings("error")
 def test_rates_next_to_zero_and_to_one_have_an_answer_to_every_question(event, rate) -> None:
@@ -319,9 +322,9 @@ def divergence(one: np.ndarray, other: np.ndarray, epsilon: float) -> float:
     return float(np.trapezoid(np.maximum(one - np.exp(epsilon) * other, 0.0), U))
 
 
-@pytest.mark.parametrize("adjacency", ["add_remove", "replace", "zero_out"])
-@pytest.mark.parametrize(("rate", "most", "noise"), CASES)
-def test_no_small_data_set_shows_more_than_the_pair(rate: float, most: int, noise: float, adjacency: str) -> None:
+@pytest.mark.parametrize(("case", "adjacency"), one_in(3, CASES, ["add_remove", "replace", "zero_out"]))
+def test_no_small_data_set_shows_more_than_the_pair(case: tuple[float, int, float], adjacency: str) -> None:
+    rate, most, noise = case
     event = Gaussian(noise).truncated_poisson(rate, most, 4)
     pairs = event.pairs(adjacency)  # pyright: ignore[reportArgumentType]
     bounds = {epsilon: (curve_and_atom(pairs[0], epsilon), curve_and_atom(pairs[-1], epsilon)) for epsilon in EPSILONS}
@@ -343,9 +346,9 @@ def test_poisson_alone_would_be_too_little() -> None:
     assert divergence(p, q, 1.0) > 1.3 * curve_and_atom(plain, 1.0)
 
 
-@pytest.mark.parametrize("adjacency", ["add_remove", "replace", "zero_out"])
-@pytest.mark.parametrize(("rate", "most", "noise"), CASES)
-def test_no_small_data_set_has_a_larger_renyi_divergence(rate: float, most: int, noise: float, adjacency: str) -> None:
+@pytest.mark.parametrize(("case", "adjacency"), one_in(3, CASES, ["add_remove", "replace", "zero_out"]))
+def test_no_small_data_set_has_a_larger_renyi_divergence(case: tuple[float, int, float], adjacency: str) -> None:
+    rate, most, noise = case
     orders = np.array([1.5, 3.0, 8.0])
     bound = Gaussian(noise).truncated_poisson(rate, most, 4).renyi(orders, adjacency)  # pyright: ignore[reportArgumentType]
     for others in product((-1.0, 1.0), repeat=3):

@@ -52,14 +52,14 @@ from slow import one_in, slow_but
 # Ordinary models and losses in which one example changes another one's gradient: each moves the sum by more than C.
 #
 # Every case comes with a sibling that does the same for each example by itself, and that must be accepted.
-@pytest.mark.parametrize("kind", [kind for kind in COUPLED if kind not in UNMEASURED])
+@pytest.mark.parametrize("kind", one_in(3, [kind for kind in COUPLED if kind not in UNMEASURED]))
 def test_one_example_moves_the_sum_by_more_than_the_clip_norm(kind: str) -> None:
     """So these are not false alarms."""
     build, loss, data = COUPLED[kind]
     assert largest_move(build, loss, extreme(data(), kind)) > 1.005
 
 
-@pytest.mark.parametrize("kind", UNCOUPLED)
+@pytest.mark.parametrize("kind", one_in(2, UNCOUPLED))
 def test_without_coupling_it_moves_by_no_more(kind: str) -> None:
     build, loss, data = UNCOUPLED[kind]
     assert largest_move(build, loss, data()) <= 1 + 1e-4
@@ -141,7 +141,9 @@ def test_half_precision_hides_no_coupling(share: float) -> None:
 # Random numbers that the examples of a micro-batch share, or that are mixed among them, are refused.
 #
 # Who shares a number changes when an example comes or goes: the sum then moves by more than the clip norm.
-@pytest.mark.parametrize("kind", ["a gate", "a mask of the units", "a block that the batch skips", "a direction"])
+@pytest.mark.parametrize(
+    "kind", one_in(2, ["a gate", "a mask of the units", "a block that the batch skips", "a direction"])
+)
 def test_a_shared_draw_moves_the_sum_by_more_than_the_clip_norm(kind: str) -> None:
     assert largest_move(SHARED[kind], each, numbers(), micro_batch=4) > 1.5
 
@@ -170,7 +172,7 @@ def test_it_is_refused_before_the_first_step(precision: Any, kind: str) -> None:
         plan.fit({**SHARED, **MIXED}[kind](), as_data(numbers()))
 
 
-@pytest.mark.parametrize("kind", MIXED)
+@pytest.mark.parametrize("kind", one_in(2, MIXED))
 def test_mixing_the_draws_of_examples_moves_the_sum_by_more_than_the_clip_norm(kind: str) -> None:
     assert largest_move(MIXED[kind], each, numbers()) > 1.005
 
@@ -180,7 +182,7 @@ def test_a_draw_for_each_example_trains(precision: Any, kind: str) -> None:
     PLAN.replace(examples={"precision": precision}).fit(OWN[kind](), as_data(numbers()))
 
 
-@pytest.mark.parametrize("kind", OWN)
+@pytest.mark.parametrize("kind", one_in(2, OWN))
 def test_a_draw_for_each_example_is_accepted(kind: str) -> None:
     model = OWN[kind]()
     self_check(model, losses_of(model, each), numbers())
@@ -458,8 +460,10 @@ COUPLED_CLIENTS = {
 }
 
 
-@pytest.mark.parametrize("over", COUPLED_CLIENTS)
-@pytest.mark.parametrize("plan", [CLIENT_PLAN, FedEmb(rounds=2, cohort={"size": 2, "users_per_client": 2}, noise=1)])
+@pytest.mark.parametrize(
+    ("over", "plan"),
+    one_in(2, COUPLED_CLIENTS, [CLIENT_PLAN, FedEmb(rounds=2, cohort={"size": 2, "users_per_client": 2}, noise=1)]),
+)
 def test_what_mixes_the_examples_of_a_client_trains_one_by_one_only(over, plan):
     plan.contribution(Over(COUPLED_CLIENTS[over]), users(), "cpu", 0)
     with pytest.raises(InputError, match=r"use client\.at_once=1"):

@@ -35,6 +35,7 @@ from sfumato.per_example import covered
 from sfumato.runs import run as runs
 from sfumato.runs.processes import Team
 from sfumato.training import RunOptions, Trainable, loop
+from slow import one_in
 
 # What is released holds nothing that one record alone has: no class, item or word, and nothing that a model noted.
 
@@ -114,8 +115,7 @@ LATE: dict[str, Callable[[Writer, Tensor, bool], Any]] = {
 }
 
 
-@pytest.mark.parametrize("plan", ["dpsgd", "fedavg"])
-@pytest.mark.parametrize("name", LATE)
+@pytest.mark.parametrize(("plan", "name"), one_in(2, ["dpsgd", "fedavg"], LATE))
 def test_what_writes_later_is_not_released(name, plan, tmp_path, monkeypatch):
     """The occasion is set from outside, after every check: no trial sees it coming, and no later step is looked at."""
     monkeypatch.setattr("sfumato.central.gradients.due", lambda *_, **__: False)
@@ -370,7 +370,7 @@ def test_a_run_that_would_take_its_domain_from_records_is_refused(name: str, own
     assert not (tmp_path / "run").exists()
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", one_in(3, SYSTEMS))
 def test_neighbours_release_the_same_domains_byte_for_byte(name: str, tmp_path: Path):
     released = []
     for own in (False, True):

@@ -173,6 +173,7 @@ def test_a_run_that_goes_on_begins_with_the_weights_that_it_had(tmp_path):
             private.backward(losses_of(again, batch))
 
 
+@pytest.mark.slow
 def test_workers_read_the_same_batches():
     alone, _ = usual()
     fed, _ = train(workers=2)
@@ -203,6 +204,7 @@ def masking(samples):
     return x * (torch.rand_like(x) > 0.15), torch.stack([sample[1] for sample in samples])
 
 
+@pytest.mark.slow
 def test_a_collate_function_that_draws_gives_the_same_with_workers_and_after_a_crash(tmp_path):
     def run(out, *, stop=None, **options):
         model = net()
@@ -312,6 +314,7 @@ def test_gradient_checkpointing_gives_the_same_bits(reentrant):
     assert same(saving, plain)
 
 
+@pytest.mark.slow
 def test_a_compiled_model_trains_as_it_is_written():
     model = net()
     compiled = torch.compile(model, backend="eager")
@@ -636,7 +639,7 @@ class OfEpoch(Dataset):
         return self.inputs[place] + torch.rand((), generator=own), self.labels[place]
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", slow_but([0, 1], 0))
 def test_an_epoch_that_is_set_is_said_of_the_data_set_and_not_of_the_model(workers: int):
     data, model = OfEpoch(), net()
 

@@ -20,6 +20,7 @@ from sfumato.sampling import Cohort
 from sfumato.training import Callback, RunOptions, Stop
 from sfumato.training.contribution import RoundContext
 from sfumato.training.server import Optimizer
+from slow import slow_but
 
 ROWS, EXAMPLES = 3000, 400
 
@@ -65,7 +66,7 @@ SERVERS = {
 }
 
 
-@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("server", slow_but(SERVERS, "everything"))
 def test_without_noise_it_is_the_dense_run(server: str) -> None:
     found = [
         plan(noise=0.0, server=SERVERS[server], tables=tables).fit(
@@ -100,7 +101,7 @@ def click_model() -> models.CTRModel:
     return models.ctr_model(2, vocabulary_sizes=SEVERAL, numeric=2, hidden=(8,), generator=generator)
 
 
-@pytest.mark.parametrize("tables", ["deferred", "adafest"])
+@pytest.mark.parametrize("tables", slow_but(["deferred", "adafest"], "deferred"))
 def test_columns_of_several_ids_train_as_in_the_dense_run(tables: str) -> None:
     one, other = (
         plan(noise=0.0, server=0.5, tables=each).fit(click_model(), bags()).model.state_dict()
@@ -135,8 +136,8 @@ def test_an_example_of_several_ids_is_clipped_as_one_vector(tables: str) -> None
         torch.testing.assert_close(found[name].double(), value, rtol=1e-3, atol=1e-6)
 
 
-@pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("clipping", [Flat(norm=0.5), Adaptive(norm=0.5)])
+@pytest.mark.parametrize("server", slow_but(SERVERS, "everything"))
+@pytest.mark.parametrize("clipping", slow_but([Flat(norm=0.5), Adaptive(norm=0.5)], Adaptive(norm=0.5)))
 def test_rows_that_no_one_read_are_released_with_the_noise_of_dense_rows(server: str, clipping: object) -> None:
     model, held = clicks(), records()
     moved = []
@@ -241,7 +242,7 @@ class Dies(Callback):
             raise RuntimeError("killed")
 
 
-@pytest.mark.parametrize("server", ["sgd", "everything"])
+@pytest.mark.parametrize("server", slow_but(["sgd", "everything"], "everything"))
 def test_killed_and_resumed_it_is_byte_identical(server: str, tmp_path) -> None:
     run, validation = plan(server=SERVERS[server]), records(60, seed=1)
     for name in ("whole", "killed"):
@@ -264,7 +265,7 @@ class Stops(Callback):
             raise Stop
 
 
-@pytest.mark.parametrize("server", ["sgd", "everything"])
+@pytest.mark.parametrize("server", slow_but(["sgd", "everything"], "everything"))
 def test_a_run_that_was_stopped_goes_on_with_the_noise_that_it_has_released(server: str, tmp_path) -> None:
     never, found = np.setdiff1d(np.arange(ROWS), records().inputs[1][:, 0]), []
     for resume in (False, True, True):
@@ -294,6 +295,7 @@ def test_a_run_stops_at_its_first_measurement_and_goes_on(tmp_path) -> None:
     assert plan().fit(clicks(), records(), **held, resume=True, options=RunOptions(evaluate_every=4)).finished
 
 
+@pytest.mark.slow
 def test_a_rate_may_be_a_tensor() -> None:
     rates = (0.25, torch.tensor(0.25))
     made = [

@@ -317,6 +317,7 @@ def test_what_reading_took_to_be_public_is_in_the_statement(network, pictures, t
     assert json.loads((tmp_path / "run" / "plan.json").read_text())["plan"] == "dpsgd"
 
 
+@pytest.mark.slow
 def test_a_large_logical_batch_takes_the_memory_of_a_small_one(network, pictures):
     """What is alive at the end of a micro-batch does not depend on how many came before."""
     contribution = PLAN.replace(examples={"micro_batch": 16}).contribution(network(), pictures(30), "cpu", 0)

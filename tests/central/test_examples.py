@@ -24,7 +24,7 @@ from sfumato.central import DPSGD, Counts, CustomLoss, Regression, poisson_loss,
 from sfumato.central.tasks import cross_entropy
 from sfumato.data import ExampleDataset, examples_from_arrays, from_arrays, open_examples, write_examples
 from sfumato.training import RoundContext
-from slow import by_profile
+from slow import by_profile, one_in
 
 # What a user's model or data may hold: trained within the bound, or refused in one line before the first step.
 
@@ -270,8 +270,7 @@ RUN_AGAIN = {
 }
 
 
-@pytest.mark.parametrize("precision", ["float32", "bfloat16"])
-@pytest.mark.parametrize("kind", RUN_AGAIN)
+@pytest.mark.parametrize(("precision", "kind"), one_in(2, ["float32", "bfloat16"], RUN_AGAIN))
 def test_layers_without_a_rule_train_and_move_the_sum_by_no_more_than_the_clip_norm(kind: str, precision: str) -> None:
     torch.manual_seed(0)
     plan = ONE_STEP.replace(examples={"precision": precision, "micro_batch": 16})

@@ -75,6 +75,7 @@ def test_pictures_come_to_the_size_of_the_run(sfumato, photos, finished: Path, t
     assert pq.read_metadata(tmp_path / "o.parquet").num_rows == 4
 
 
+@pytest.mark.slow
 def test_a_shared_head_is_no_part_of_the_model(sfumato, people: Path, tmp_path: Path):
     words = ("--rounds", 1, "--cohort", 3, "--embedding-dim", 8, "--noise", 0)
     assert sfumato("fedavg", "--data", people, *words, "--out", tmp_path / "run").code == 0

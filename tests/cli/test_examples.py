@@ -92,6 +92,7 @@ def test_a_seeded_run_goes_on_to_the_same_bytes(sfumato, digits: Path, tmp_path:
     assert (tmp_path / "again" / "model.safetensors").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_another_run_is_where_one_starts_from(sfumato, digits: Path, tmp_path: Path):
     assert sfumato("dpsgd", "--data", digits, *SMALL, *NOISE, "--out", tmp_path / "first").code == 0
     weights = tmp_path / "first" / "model.safetensors"
@@ -128,6 +129,7 @@ def test_a_dry_run_reports_the_steps_and_the_price_and_writes_nothing(sfumato, d
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_texts_are_read_too(sfumato, tmp_path: Path):
     path = tmp_path / "news.csv"
     rows = "".join(f"{i % 2},word{i % 2} is in text number {i}\n" for i in range(60))
@@ -250,6 +252,7 @@ def test_a_table_of_numbers_goes_from_end_to_end(sfumato, flats: Path, tmp_path:
     assert any("rmse" in row for row in rows if "evaluation" in row)
 
 
+@pytest.mark.slow
 @pytest.mark.page
 def test_a_run_on_numbers_goes_on_to_the_same_bytes(sfumato, flats: Path, tmp_path: Path):
     out = tmp_path / "run"
@@ -273,6 +276,7 @@ def test_a_run_on_numbers_goes_on_to_the_same_bytes(sfumato, flats: Path, tmp_pa
     assert (out / "model.safetensors").read_bytes() == before
 
 
+@pytest.mark.slow
 def test_whole_numbers_in_arrays_are_counts_where_the_task_is(sfumato, tmp_path: Path):
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(200, 4)).astype(np.float32)
@@ -490,6 +494,7 @@ def faces(people: Path, tmp_path: Path) -> Path:
     return folder / "faces.csv"
 
 
+@pytest.mark.slow
 def test_people_of_a_table_are_trained_on_and_embedded(sfumato, small, table: Path, tmp_path: Path):
     run, out = tmp_path / "run", tmp_path / "embeddings.parquet"
     shown = sfumato(
@@ -519,6 +524,7 @@ def test_whose_the_rows_are_is_asked(sfumato, small, table: Path, tmp_path: Path
     assert "user='person' is for tables" in shown.line
 
 
+@pytest.mark.slow
 def test_tar_shards_go_in_where_a_table_does(sfumato, small, table: Path, tmp_path: Path):
     rows = pq.read_table(table).to_pylist()
     for shard in range(2):
@@ -543,6 +549,7 @@ def test_tar_shards_go_in_where_a_table_does(sfumato, small, table: Path, tmp_pa
     assert "12 users" in shown.out
 
 
+@pytest.mark.slow
 def test_a_run_on_paths_is_the_run_on_their_folder(sfumato, small, faces: Path, finished: Path, tmp_path: Path):
     run, out = tmp_path / "run", tmp_path / "embeddings.parquet"
     shown = sfumato("fedemb", "--data", faces, "--user", "person", *small, *PRIVATE, "--out", run)
@@ -555,6 +562,7 @@ def test_a_run_on_paths_is_the_run_on_their_folder(sfumato, small, faces: Path, 
     assert pq.read_table(out)["user"].to_pylist() == rows["person"].tolist()
 
 
+@pytest.mark.slow
 def test_a_run_on_paths_goes_on_with_the_same_pictures_only(sfumato, small, faces: Path, contents, tmp_path: Path):
     run, table = tmp_path / "run", faces.rename(tmp_path / "faces.csv")
     words = ("--data", table, "--user", "person", "--folder", faces.parent, *small, *PRIVATE)
@@ -584,6 +592,7 @@ def test_paths_are_packed_into_the_store_of_their_folder(sfumato, faces: Path, t
     assert "turned 64 pictures to RGB" in shown.out
 
 
+@pytest.mark.slow
 def test_examples_by_their_paths_are_trained_on(sfumato, faces: Path, tmp_path: Path):
     moved = faces.rename(tmp_path / "labels.csv")
     rows = pd.read_csv(moved)
@@ -615,6 +624,7 @@ def test_pictures_that_cannot_be_read_are_one_line_or_skipped_and_counted(sfumat
         assert "line 11 (is missing (null))" in shown.out
 
 
+@pytest.mark.slow
 def test_pictures_without_an_embedding_are_reported(sfumato, faces: Path, finished: Path, tmp_path: Path):
     rows = pd.read_csv(faces)
     rows.loc[5, "file"] = "gone.png"

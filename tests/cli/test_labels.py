@@ -22,6 +22,7 @@ from sfumato.cli.training import RECORD_KINDS
 from sfumato.labels import LPMST
 from sfumato.models import classifier
 from sfumato.statement import Statement
+from slow import one_in, slow_but
 
 # `sfumato labeldp randomize`: every format, one line for a mistake, and what a stop leaves.
 
@@ -253,6 +254,7 @@ def test_json_is_one_object_on_stdout(sfumato, files, tmp_path):
     assert told["already"] is False
 
 
+@pytest.mark.slow
 def test_the_settings_of_a_run_start_another(sfumato, ended, tmp_path):
     assert sfumato("labeldp", "train", "--config", ended / "plan.json", "--out", tmp_path / "again").code == 0
     for name in ("model.safetensors", "ledger.jsonl"):
@@ -328,6 +330,7 @@ def test_a_run_goes_on_by_its_own_settings_only(sfumato, ended, tmp_path):
     assert "is the plan of a lp_mst run; use sfumato labeldp train" in sfumato("dpsgd", "--resume", run).line
 
 
+@pytest.mark.slow
 def test_features_of_a_file_belong_to_the_rows_that_are_trained_on(sfumato, files, tmp_path):
     """Rows that are kept for the test take their features with them: clusters by the class have one class each."""
     _, y = points(300, 0)
@@ -342,7 +345,7 @@ def test_features_of_a_file_belong_to_the_rows_that_are_trained_on(sfumato, file
     assert (counts.max(axis=1) > 50).all()
 
 
-@pytest.mark.parametrize("features", ["pixels", "hog"])
+@pytest.mark.parametrize("features", slow_but(["pixels", "hog"], "pixels"))
 def test_pictures_in_folders_and_their_features(sfumato, tmp_path, features):
     rng = np.random.default_rng(0)
     for row in range(60):
@@ -357,6 +360,7 @@ def test_pictures_in_folders_and_their_features(sfumato, tmp_path, features):
     assert (tmp_path / "run" / "report.html").exists()
 
 
+@pytest.mark.slow
 def test_texts_and_numbers_of_a_table_are_read_too(sfumato, tmp_path):
     order = np.random.default_rng(0).permutation(60).tolist()
     rows = "".join(f"{i % 2},word{i % 2} is in text number {i}\n" for i in order)
@@ -484,6 +488,7 @@ def test_a_model_that_diverges_is_reported_and_the_labels_are_not_lost(sfumato, 
     assert Statement.load(tmp_path / "run" / "statement.json").epsilon == 3.0
 
 
+@pytest.mark.slow
 def test_a_table_of_numbers_and_categories_trains_a_model_of_both(sfumato, tmp_path):
     rng = np.random.default_rng(0)
     advert = rng.integers(0, 3, 600)
@@ -501,8 +506,7 @@ def test_a_table_of_numbers_and_categories_trains_a_model_of_both(sfumato, tmp_p
     assert "clusters need one input of numbers" in sfumato(*words[:-1], tmp_path / "b", "--clusters", 3).line
 
 
-@pytest.mark.parametrize("divided", [False, True])
-@pytest.mark.parametrize("command", ["train", "pro"])
+@pytest.mark.parametrize(("divided", "command"), one_in(2, [False, True], ["train", "pro"]))
 def test_the_folder_of_a_picture_decides_neither_its_place_nor_whether_it_is_tested_on(tmp_path, command, divided):
     """Whoever knows the pictures would else find the label of each: reports stand in the order of the rows."""
     rng = np.random.default_rng(0)
@@ -573,6 +577,7 @@ def test_a_run_leaves_a_model_and_a_statement_and_reports_errors(sfumato, films,
     assert "in bins that are best for the squared loss" in statement.mechanism
 
 
+@pytest.mark.slow
 def test_columns_by_name_are_the_same_ratings(sfumato, films, tmp_path):
     for path, words, out in ((films, (), "a"), (named(films), COLUMNS, "b")):
         assert sfumato(*REGRESS, "--data", path, *words, "--seed", 1, "--out", tmp_path / out).code == 0
@@ -580,6 +585,7 @@ def test_columns_by_name_are_the_same_ratings(sfumato, films, tmp_path):
     assert all(np.array_equal(one[key], other[key]) for key in one)
 
 
+@pytest.mark.slow
 def test_stars_are_classes_of_a_model_in_stages(sfumato, films, tmp_path):
     out = tmp_path / "run"
     words = ("--model", "matrix_factorization", "--model-options", "biases=true", *STEPS, *STARS)
@@ -591,6 +597,7 @@ def test_stars_are_classes_of_a_model_in_stages(sfumato, films, tmp_path):
     assert plan["about"]["rating_classes"] == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.slow
 def test_numbers_of_a_table_are_learned_without_ratings(sfumato, tmp_path):
     x = np.random.default_rng(0).uniform(-1, 1, (400, 2)).astype(np.float32)
     np.savez(tmp_path / "line.npz", x=x, y=x[:, 0] * 2)

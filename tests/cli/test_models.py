@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from sfumato import data, models
 from sfumato.cli.models import ClassifierOptions, ModelOptions, _usual_model, reads, with_usual_model
 from sfumato.models import BACKBONES, CLASSIFIERS, LANGUAGE_MODELS, RECOMMENDERS
+from slow import slow_but
 
 # The help of --model lists the networks of the catalogue.
 
@@ -100,6 +101,7 @@ def test_nothing_is_refused_where_all_is_trained_or_nothing_was_loaded(sfumato, 
     assert sfumato("fedemb", "--data", people, *SMALL, "--trainable", "last", "--dry-run").code == 0
 
 
+@pytest.mark.slow
 def test_a_classifier_whose_classes_are_new_trains_its_last_layer(sfumato, people: Path, tmp_path: Path):
     model = models.classifier("lenet300_100", 3, [(12, 12, 1)])
     file = tmp_path / "other.safetensors"
@@ -199,6 +201,7 @@ def test_what_check_model_refuses_the_run_and_its_dry_run_refuse(
         assert re.search(said, shown.line), words
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_same_start(sfumato, my_models: Path) -> None:
     words = ("dpsgd", "--data", my_models / "digits.npz", "--model", "own_networks.small:Digits", *STEPS)
     for name in ("one", "two"):
@@ -208,7 +211,7 @@ def test_a_run_goes_on_with_the_same_start(sfumato, my_models: Path) -> None:
     ).read_bytes()
 
 
-@pytest.mark.parametrize("command", ["fedemb", "fedavg", "fedsgd", "centralized"])
+@pytest.mark.parametrize("command", slow_but(["fedemb", "fedavg", "fedsgd", "centralized"], "fedemb"))
 def test_plans_of_users_take_it_and_embed_finds_it_again(sfumato, my_models: Path, people: Path, command: str) -> None:
     words = [command, "--data", people, "--model", "own_networks.small:Faces", "--rounds", 1]
     if command == "fedemb":
@@ -475,6 +478,7 @@ def test_a_model_that_was_chosen_or_has_weights_stays() -> None:
         assert with_usual_model(options, a_data_set("table")) is options
 
 
+@pytest.mark.slow
 def test_a_table_is_trained_without_a_word_on_the_model(sfumato, tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     np.savez(tmp_path / "bank.npz", x_train=rng.normal(size=(60, 5)).astype(np.float32), y_train=rng.integers(0, 2, 60))

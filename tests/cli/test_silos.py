@@ -86,6 +86,7 @@ def test_a_dry_run_says_whether_clusters_can_be_released_and_writes_nothing(sfum
     assert "no silo is likely to release a cluster" in narrow.out
 
 
+@pytest.mark.slow
 def test_a_run_without_a_cluster_reports_it(sfumato, words, tmp_path) -> None:
     strict = ["--sharing.radius", "0.05", "--sharing.threshold", "12", "--sharing.epsilon", "60"]
     done = sfumato(*words, *strict, "--out", tmp_path / "run")
@@ -111,6 +112,7 @@ def test_a_list_of_other_names_drops_no_one_and_is_refused(sfumato, words, tmp_p
     assert "overlap.csv names none of the identities, as north 00; correct it, or leave it out" in done.err
 
 
+@pytest.mark.slow
 def test_one_data_set_is_divided_by_a_table(sfumato, people, tmp_path) -> None:
     rows = [f"north {n:02d},{'a' if n < 6 else 'b'}" for n in range(12)]
     table = tmp_path / "silos.csv"
@@ -125,6 +127,7 @@ def test_one_data_set_is_divided_by_a_table(sfumato, people, tmp_path) -> None:
     assert "silo 1: " in dealt.out
 
 
+@pytest.mark.slow
 def test_a_column_of_the_data_names_the_silo(sfumato, tmp_path) -> None:
     rows = ["path,who,site"]
     for identity in range(12):

@@ -105,6 +105,7 @@ def test_the_other_plans_train_on_words(sfumato, posts: tuple[Path, Path], tmp_p
     assert private == (command == "fedsgd")
 
 
+@pytest.mark.slow
 def test_a_packed_store_trains_the_same_model_as_its_file(sfumato, posts: tuple[Path, Path], tmp_path: Path):
     file, vocabulary = posts
     store = tmp_path / "posts.store"
@@ -214,6 +215,7 @@ def test_texts_are_refused_where_they_have_no_place(sfumato, play: Path, people:
     assert "needs a label for every token" in sfumato("fedavg", *loss).line
 
 
+@pytest.mark.slow
 def test_a_model_of_another_vocabulary_is_refused(sfumato, play: Path, tmp_path: Path, monkeypatch):
     (tmp_path / "networks.py").write_text(
         "from sfumato import models\n\n\ndef small():\n    return models.lstm(vocabulary_size=120, hidden=4)\n"
@@ -326,6 +328,7 @@ def test_killed_and_resumed_a_run_that_counts_words_leaves_the_same_bytes(
         assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_same_vocabulary_only(sfumato, word_posts: Path, tmp_path: Path):
     out = tmp_path / "run"
     assert sfumato("fedavg", *given(word_posts, "--epsilon", 8, "--seed", 1, "--out", out)).code == 0
@@ -363,6 +366,7 @@ def test_it_is_for_private_runs_on_words(sfumato, word_posts: Path, people: Path
     assert "--vocabulary private counts words" in sfumato("fedavg", *pictures).line
 
 
+@pytest.mark.slow
 def test_a_file_of_that_name_is_read_by_its_path(sfumato, word_posts: Path, tmp_path: Path, monkeypatch):
     (tmp_path / "private").write_text("sea\ncalm\n")
     monkeypatch.chdir(tmp_path)
@@ -382,6 +386,7 @@ def test_a_file_of_that_name_is_read_by_its_path(sfumato, word_posts: Path, tmp_
     assert models.read_metadata(tmp_path / "run" / "model.safetensors")["vocabulary_size"] == 6
 
 
+@pytest.mark.slow
 def test_tests_from_a_file_of_their_own_are_read_by_the_counted_words(sfumato, word_posts: Path, tmp_path: Path):
     (tmp_path / "test.jsonl").write_text('{"user": "x", "text": "the sea sings"}')
     shown = sfumato(

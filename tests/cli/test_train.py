@@ -130,6 +130,7 @@ def test_who_is_tested_on_was_never_trained_on(sfumato, people: Path, small, tmp
     assert f"{names}: there is no user 'nobody'" in line
 
 
+@pytest.mark.slow
 def test_test_data_of_their_own_come_to_the_size_of_the_training_data(sfumato, photos, people, small, tmp_path: Path):
     test = photos(3, 3, side=20)
     words = ("fedemb", "--data", people, *small, "--noise", 0, "--test", test)
@@ -144,6 +145,7 @@ def test_test_data_of_their_own_come_to_the_size_of_the_training_data(sfumato, p
     assert "not both" in sfumato(*words, "--test-share", 0.1, "--out", tmp_path / "other").line
 
 
+@pytest.mark.slow
 def test_people_who_are_trained_on_under_other_classes_are_reported_too(sfumato, tmp_path: Path, small):
     for place, kinds in (("train", "ab"), ("test", "cd")):
         for user in range(8):
@@ -166,6 +168,7 @@ def test_a_folder_of_its_own_is_found_for_each_run(sfumato, people: Path, small,
         assert (tmp_path / "runs" / f"fedemb-{number}" / "model.safetensors").exists()
 
 
+@pytest.mark.slow
 def test_a_run_starts_from_the_weights_of_another(sfumato, people: Path, finished: Path, small, tmp_path: Path):
     words = ("fedemb", "--data", people, "--noise", 0, "--out", tmp_path / "run", "--json")
     start = ("--weights", finished / "model.safetensors")
@@ -230,7 +233,7 @@ def test_a_run_that_was_asked_to_stop_goes_on_to_the_same_bytes(sfumato, process
         assert (out / name).read_bytes() == (tmp_path / "undisturbed" / name).read_bytes(), name
 
 
-@pytest.mark.parametrize("name", ["data", "test"])
+@pytest.mark.parametrize("name", slow_but(["data", "test"], "data"))
 def test_records_that_have_moved_since_are_asked_for_and_found(sfumato, photos, small, tmp_path: Path, name):
     places = {"data": photos(12, 4), "test": tmp_path / "others"}
     shutil.copytree(places["data"], places["test"])
@@ -262,6 +265,7 @@ def test_a_run_that_is_stopped_before_it_has_a_folder_says_so(sfumato, people: P
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_stopped_while_it_is_measured_says_how_it_goes_on(
     sfumato, people: Path, small, tmp_path: Path, monkeypatch
 ):
@@ -300,6 +304,7 @@ def test_a_run_that_is_finished_is_reported_again(sfumato, finished: Path, conte
     assert {name for name in after if after[name] != before.get(name)} <= {"report.html"}
 
 
+@pytest.mark.slow
 def test_what_hinders_a_resume_is_reported_and_nothing_else(sfumato, photos, small, tmp_path: Path):
     people, run = photos(12, 4), tmp_path / "run"
     words = ("fedemb", "--data", people, *small, "--epsilon", 50, "--delta", 1e-3, "--out", run)
@@ -332,6 +337,7 @@ def test_a_closed_run_is_refused_before_anything_is_said_of_going_on(sfumato, fi
     assert refused.out == ""
 
 
+@pytest.mark.slow
 def test_the_settings_of_a_run_start_another(sfumato, finished: Path, tmp_path: Path):
     words = ("fedemb", "--config", finished / "plan.json", "--out", tmp_path / "again")
     assert sfumato(*words).code == 0
@@ -440,7 +446,7 @@ def records(tmp_path: Path):
     return make
 
 
-@pytest.mark.parametrize(("kind", "model", "more"), slow_but(CLASSIFIERS, *CLASSIFIERS[::3]), ids=str)
+@pytest.mark.parametrize(("kind", "model", "more"), slow_but(CLASSIFIERS, *CLASSIFIERS[::6]), ids=str)
 def test_a_classifier_is_checked_tried_and_trained_similar(sfumato, records, tmp_path: Path, kind, model, more):
     data = ("--data", records(kind), *more)
     checked = sfumato("check-model", model, *data)
@@ -521,7 +527,7 @@ def test_negatives_of_no_use_are_refused_in_one_line(sfumato, people: Path, stra
     assert "fedavg takes no public negatives" in sfumato("fedavg", *plain, "--negatives", strangers).line
 
 
-@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("cached", slow_but([False, True], False))
 def test_a_run_goes_on_next_to_the_same_negatives_only(
     sfumato, people: Path, photos, strangers: Path, tmp_path: Path, cached: bool
 ) -> None:
@@ -562,6 +568,7 @@ def test_a_run_behind_a_cache_ends_as_the_run_without(sfumato, people: Path, sma
     assert about["prefix_cache"] == str(tmp_path / "cache")
 
 
+@pytest.mark.slow
 def test_a_run_of_frozen_layers_that_no_one_seeded_goes_on(sfumato, people: Path, small, tmp_path: Path):
     words = ("--data", people, *small, *FROZEN[:4], "--prefix-cache", tmp_path / "cache", "--out", tmp_path / "run")
     assert sfumato("fedemb", *words).code == 0
@@ -570,6 +577,7 @@ def test_a_run_of_frozen_layers_that_no_one_seeded_goes_on(sfumato, people: Path
     assert "was finished before" in again.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["fedavg", "fedsgd", "centralized"])
 def test_other_commands_take_it_too(sfumato, people: Path, tmp_path: Path, command):
     noise = () if command == "centralized" else ("--noise", 1, "--cohort", 3, "--public-classes")
@@ -580,6 +588,7 @@ def test_other_commands_take_it_too(sfumato, people: Path, tmp_path: Path, comma
     assert sfumato("embed", tmp_path / "run", people, "--out", tmp_path / "e.parquet").code == 0
 
 
+@pytest.mark.slow
 def test_test_pictures_from_elsewhere_have_rows_of_their_own(sfumato, people: Path, photos, small, tmp_path: Path):
     words = ("--test", photos(4, 3), "--prefix-cache", tmp_path / "cache", "--out", tmp_path / "run")
     done = sfumato("fedemb", "--data", people, *small, *FROZEN, *words)
@@ -651,6 +660,7 @@ def test_a_stop_while_the_cache_is_made_names_no_run_and_the_same_command_goes_o
     assert "run the same command again" in told.err
 
 
+@pytest.mark.slow
 def test_a_stop_with_layers_that_are_drawn_anew_each_time_says_so(sfumato, people, small, tmp_path, monkeypatch):
     words = ("fedemb", "--data", people, *small, *FROZEN[:4], "--prefix-cache", tmp_path / "cache", "--out")
     with monkeypatch.context() as patched:
@@ -691,6 +701,7 @@ def test_bad_input_is_one_line_and_leaves_nothing(sfumato, people, small, tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_another_model_or_other_pictures_are_refused_with_the_remedy(sfumato, people, photos, small, tmp_path: Path):
     words = (*small, "--trainable", "last", "--noise", 1, "--prefix-cache", tmp_path / "cache")
     assert sfumato("fedemb", "--data", people, *words, "--seed", 1, "--out", tmp_path / "run").code == 0
@@ -790,6 +801,7 @@ def test_a_run_logs_into_a_folder_of_its_own_without_what_is_private(sfumato, sc
     assert not [name for name in found if name.startswith(("private/", "validation/", "test/"))]
 
 
+@pytest.mark.slow
 def test_each_log_that_is_named_is_written_and_private_numbers_are_called_that(sfumato, scalars, digits, tmp_path):
     one, other = tmp_path / "one", tmp_path / "other"
     words = ("--data", digits, *SMALL, "--log", f"tensorboard:{one}", "--out", tmp_path / "run")
@@ -801,6 +813,7 @@ def test_each_log_that_is_named_is_written_and_private_numbers_are_called_that(s
     assert any("logged to TensorBoard" in sentence["text"] for sentence in statement["assumptions"])
 
 
+@pytest.mark.slow
 def test_measurements_are_logged_where_the_data_are_said_to_be_public(sfumato, scalars, digits, tmp_path):
     words = ("--data", digits, *SMALL, "--validation-share", 0.2, "--evaluate-every", 1, "--out", tmp_path / "run")
     shown = sfumato("dpsgd", *words, "--log", f"tensorboard:{tmp_path / 'tb'}", "--public-evaluation")

@@ -101,6 +101,7 @@ def test_json_is_one_object_on_stdout(sfumato, files, tmp_path):
     assert told["statement"]["unit"] == "example"
 
 
+@pytest.mark.slow
 def test_the_settings_of_a_vote_start_another(sfumato, voted, tmp_path):
     assert sfumato("vote", "knn", "--config", voted / "plan.json", "--out", tmp_path / "again").code == 0
     assert (tmp_path / "again" / "answers.csv").read_bytes() == (voted / "answers.csv").read_bytes()
@@ -182,6 +183,7 @@ def test_a_vote_that_has_ended_is_reported_again_and_no_one_votes(sfumato, voted
     assert after["metrics.jsonl"] == b""
 
 
+@pytest.mark.slow
 def test_pictures_in_folders_vote(sfumato, tmp_path):
     """FOLDER/<agent>/<class>/<picture> and POOL/<class>/<picture>, grey and in colour, of two sizes."""
     rng = np.random.default_rng(0)

@@ -22,7 +22,7 @@ from contract.specimens import NAMES, PRIVATE, SPECIMENS, fit, plan_of
 from sfumato.algorithms import ALGORITHMS, TRAINED
 from sfumato.clipping import CLIPPINGS as KINDS
 from sfumato.sampling import COHORTS
-from slow import one_in, slow_but
+from slow import by_profile, one_in, slow_but
 
 CLIPPINGS = tuple(KINDS.kinds)
 SAMPLINGS, LIMITED = ("poisson", "fixed_size"), ("shuffled", "cyclic_poisson", "min_separation")  # by round; whole runs
@@ -52,7 +52,7 @@ def test_the_battery_knows_every_clipping_and_every_sampling():
 
 
 @pytest.mark.parametrize(("name", "clipping"), one_in(4, PRIVATE, CLIPPINGS))
-@settings(deadline=None, max_examples=8, phases=[Phase.generate])  # a failing draw is a few words: nothing to shrink
+@settings(deadline=None, max_examples=by_profile(8), phases=[Phase.generate])  # a failing draw needs no shrinking
 @given(draw=st.data())
 def test_one_unit_moves_the_sum_by_at_most_the_stated_sensitivity(name, clipping, draw):
     specimen, seed = SPECIMENS[name], draw.draw(st.integers(0, 10**6))

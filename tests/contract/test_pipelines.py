@@ -13,7 +13,7 @@ from sfumato._check import InputError
 from sfumato.statement import Statement
 from sfumato.statement.facts import prepared_alone
 from sfumato.statement.sentences import render
-from slow import slow_but
+from slow import one_in, slow_but
 
 PRIVATE_FILES = ("checkpoint", "metrics.jsonl", "evaluation.json", "table.parquet")
 STOPS = [(name, *stop) for name, pipeline in PIPELINES.items() for stop in pipeline.stops]
@@ -89,7 +89,7 @@ def test_two_copies_with_a_key_of_their_own_draw_the_same_and_forget_the_key(nam
     assert files(tmp_path / "one") == files(tmp_path / "other")
 
 
-@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("name", slow_but(ASKED, ASKED[0]))
 def test_asked_to_stop_it_ends_its_step_and_says_so(name, whole, tmp_path, sigint):
     stage, step = PIPELINES[name].stops[0]
 
@@ -124,7 +124,7 @@ def test_records_that_others_changed_before_are_a_condition_of_its_statement_whe
     assert statement.assumptions.count(render(prepared_alone(statement.unit))) == (statement.epsilon < float("inf"))
 
 
-@pytest.mark.parametrize("name", PIPELINES)
+@pytest.mark.parametrize("name", one_in(3, PIPELINES))
 def test_what_has_ended_does_nothing_again(name, whole, tmp_path):
     folder = shutil.copytree(whole(name)[0], tmp_path / "copy")
     refused = "is complete; there is nothing to go on with" if name.startswith("table") else None

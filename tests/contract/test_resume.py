@@ -17,42 +17,66 @@ from forked import Forked, team
 from sfumato._check import InputError
 from sfumato.runs import checkpoint
 from sfumato.training import Callback
-from slow import one_in
+from slow import one_in, slow_but
 from small_runs import assert_equal_up_to_rounding
 
 WORKER = Path(__file__).with_name("worker.py")
 TOYS = ["toy", "toy-between-phases"]
 SEEDED = [*NAMES, *CORRELATED, *STATEFUL]
 KILLED = [*SEEDED, *RELEASED, *TOYS]
+TEAMS = ["fedemb", "dpsgd", "fedemb+blt", "dpsgd+scheduled"]
+"""Runs of two processes that belong to the quick part."""
+DAMAGED = ["dpsgd", "fedemb+blt", "fedavg+banded"]
+"""Killed runs whose files or plans tests change."""
+
+
+def asked_for(request: pytest.FixtureRequest, names: list[str], test: str = "") -> list[str]:
+    """Those that a test of this run of pytest has for a parameter."""
+    asked = {item.name for item in request.session.items if item.path == request.path and item.name.startswith(test)}
+    return [name for name in names if any(each.endswith(f"[{name}]") for each in asked)]
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory) -> Path:
-    """A folder with a killed run for each name."""
-    folder = tmp_path_factory.mktemp("killed")
-    worker = Forked(WORKER, ["kill", str(folder), *KILLED], folder / "told")
+def killed(tmp_path_factory, request) -> Path:
+    """A folder with a killed run for each name that is asked for."""
+    folder, asked = tmp_path_factory.mktemp("killed"), asked_for(request, KILLED)
+    names = [name for name in KILLED if name in asked or name in DAMAGED]
+    worker = Forked(WORKER, ["kill", str(folder), *names], folder / "told")
     assert worker.wait(200) == 0, worker.told
-    assert worker.told.splitlines() == [f"{name} {signal.SIGKILL.value}" for name in KILLED]
+    assert worker.told.splitlines() == [f"{name} {signal.SIGKILL.value}" for name in names]
     return folder
 
 
 @pytest.fixture(scope="module")
-def shared_work(tmp_path_factory) -> Path:
-    """A folder with a run by two processes for each name."""
-    folder = tmp_path_factory.mktemp("team")
-    team(WORKER, ["team", str(folder), *SEEDED, "toy"], folder / "told", 2, timeout=250)  # 17 runs
+def undisturbed(tmp_path_factory):
+    """`undisturbed(name)`: what a run with dropout publishes where nothing kills it."""
+    found: dict[str, dict[str, bytes]] = {}
+
+    def run(name: str) -> dict[str, bytes]:
+        if name not in found:
+            folder = fit(name, tmp_path_factory.mktemp("undisturbed") / "run", model=network(dropout=0.2)).folder
+            found[name] = published(folder)
+        return found[name]
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def shared_work(tmp_path_factory, request) -> Path:
+    """A folder with a run by two processes for each name that is asked for."""
+    folder, names = tmp_path_factory.mktemp("team"), asked_for(request, SEEDED, "test_two_processes")
+    team(WORKER, ["team", str(folder), *names, "toy"], folder / "told", 2, timeout=250)  # 16 runs at most
     return folder
 
 
-@pytest.mark.parametrize("name", SEEDED)
-def test_killed_in_mid_round_and_resumed_it_is_byte_identical(name, killed, tmp_path):
-    undisturbed = fit(name, tmp_path / "undisturbed", model=network(dropout=0.2)).folder
+@pytest.mark.parametrize("name", slow_but(SEEDED, *NAMES, *STATEFUL, *DAMAGED))
+def test_killed_in_mid_round_and_resumed_it_is_byte_identical(name, killed, undisturbed, tmp_path):
     entries = 1 if name in CORRELATED else DEADLY_ROUND + 1  # rounds that share noise are recorded before the first
     assert len(ledger_of(killed / name)) == entries  # the round that nobody saw was recorded before its noise
     assert not (killed / name / "model.safetensors").exists()
     out = shutil.copytree(killed / name, tmp_path / "killed")
     fit(name, out, model=network(dropout=0.2), resume=True)
-    assert published(out) == published(undisturbed)
+    assert published(out) == undisturbed(name)
 
 
 @pytest.mark.parametrize("name", RELEASED)
@@ -70,8 +94,7 @@ def test_the_micro_batch_of_a_run_is_kept_for_its_resumption(killed):
     assert saved.state["contribution"]["micro_batch"] == SPECIMENS["dpsgd"].fields["examples.micro_batch"]
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("name", STATEFUL)
+@pytest.mark.parametrize(("name", "number"), one_in(2, STATEFUL, [signal.SIGINT, signal.SIGTERM]))
 def test_asked_to_stop_it_finishes_the_round_and_saves(name, number, folder_of, tmp_path, sigint):
     class Asked(Callback):
         def on_round(self, row):
@@ -85,8 +108,10 @@ def test_asked_to_stop_it_finishes_the_round_and_saves(name, number, folder_of, 
     assert published(fit(name, stopped.folder, resume=True).folder) == published(folder_of(name))
 
 
-@pytest.mark.parametrize("name", [name for name in (*NAMES, *CORRELATED) if name != "centralized"])
-def test_a_run_goes_on_with_what_it_found_where_a_search_ends_in_other_digits_today(name, killed, tmp_path):
+@pytest.mark.parametrize("name", one_in(3, [name for name in (*NAMES, *CORRELATED) if name != "centralized"]))
+def test_a_run_goes_on_with_what_it_found_where_a_search_ends_in_other_digits_today(
+    name, killed, undisturbed, tmp_path
+):
     """As with other threads, or on another processor."""
     known = plan_of(name).for_population(UNITS)
     found = {
@@ -95,10 +120,10 @@ def test_a_run_goes_on_with_what_it_found_where_a_search_ends_in_other_digits_to
     moved = {f"noise.{field}": _moved(value) for field, value in found.items() if value is not None}
     out = shutil.copytree(killed / name, tmp_path / "killed")
     fit(name, out, model=network(dropout=0.2), resume=True, **moved)
-    assert published(out) == published(fit(name, tmp_path / "undisturbed", model=network(dropout=0.2)).folder)
+    assert published(out) == undisturbed(name)
 
 
-def test_a_descent_that_ends_at_other_coefficients_which_are_as_good_is_no_other_run(killed, tmp_path):
+def test_a_descent_that_ends_at_other_coefficients_which_are_as_good_is_no_other_run(killed, undisturbed, tmp_path):
     """As BLT's does with other threads: buffers change their places, or share one decay."""
     out = shutil.copytree(killed / "fedemb+blt", tmp_path / "killed")
     found = plan_of("fedemb+blt").for_population(UNITS).noise.coefficients
@@ -112,7 +137,7 @@ def test_a_descent_that_ends_at_other_coefficients_which_are_as_good_is_no_other
         resume=True,
         **{"noise.coefficients": turned, "noise.noise_multiplier": 0.8 + 1e-7},
     )
-    assert published(out) == published(fit("fedemb+blt", tmp_path / "new", model=network(dropout=0.2)).folder)
+    assert published(out) == undisturbed("fedemb+blt")
 
 
 @pytest.mark.parametrize(
@@ -167,15 +192,18 @@ def test_phases_of_a_killed_run_are_neither_paid_nor_drawn_twice(name, killed, t
 
 @pytest.mark.parametrize(
     "other",
-    [
-        {"rounds": 9},
-        {"seed": 4},
-        {"noise": "bisr"},
-        {"noise.coefficients": (1.0, 0.5)},
-        {"noise.bands": 1},
-        {"cohort.max_participations": 3},
-        {"cohort.drop_out": 0.1},
-    ],
+    one_in(
+        2,
+        [
+            {"rounds": 9},
+            {"seed": 4},
+            {"noise": "bisr"},
+            {"noise.coefficients": (1.0, 0.5)},
+            {"noise.bands": 1},
+            {"cohort.max_participations": 3},
+            {"cohort.drop_out": 0.1},
+        ],
+    ),
     ids=str,
 )
 def test_a_run_with_correlated_noise_goes_on_with_the_same_rounds_strategy_and_order(other, folder_of, tmp_path):
@@ -187,7 +215,7 @@ def test_a_run_with_correlated_noise_goes_on_with_the_same_rounds_strategy_and_o
 
 @pytest.mark.parametrize(
     ("name", "other"),
-    one_in(3, NAMES, [{"rounds": 9}, {"seed": 4}, {"trainable": "2"}, {"last": 5}, {"model": 12}]),
+    one_in(5, NAMES, [{"rounds": 9}, {"seed": 4}, {"trainable": "2"}, {"last": 5}, {"model": 12}]),
     ids=str,
 )
 def test_a_run_goes_on_only_as_itself(name, other, folder_of, tmp_path):
@@ -202,7 +230,7 @@ def test_a_run_goes_on_only_as_itself(name, other, folder_of, tmp_path):
     assert published(out) == published(folder_of(name))
 
 
-@pytest.mark.parametrize("name", SEEDED)
+@pytest.mark.parametrize("name", one_in(3, SEEDED))
 def test_a_finished_run_is_not_run_again(name, folder_of, tmp_path):
     out = shutil.copytree(folder_of(name), tmp_path / "copy")
     with pytest.raises(InputError, match="holds a run already"):
@@ -211,7 +239,7 @@ def test_a_finished_run_is_not_run_again(name, folder_of, tmp_path):
     assert published(out) == published(folder_of(name))
 
 
-@pytest.mark.parametrize("name", SEEDED)
+@pytest.mark.parametrize("name", slow_but(SEEDED, *TEAMS))
 def test_two_processes_give_the_result_of_one(name, shared_work, folder_of):
     assert_equal_up_to_rounding(folder_of(name), shared_work / name)
 

@@ -24,6 +24,7 @@ from sfumato.ledger import Budget, Ledger
 from sfumato.ledger import ledger as binding
 from sfumato.runs import Run
 from sfumato.statement import Statement
+from slow import slow_but
 
 DIMENSION = 6
 
@@ -388,10 +389,10 @@ class Stopped(Exception):
 
 @pytest.mark.parametrize(
     ("covered", "sharing"),
-    [(False, CLUSTERS), (True, CLUSTERS), (False, "fedface")],
+    slow_but([(False, CLUSTERS), (True, CLUSTERS), (False, "fedface")], (True, CLUSTERS)),
     ids=["clusters", "all", "fedface"],
 )
-@pytest.mark.parametrize("updates_before", [0, 1, 3, 5])
+@pytest.mark.parametrize("updates_before", slow_but([0, 1, 3, 5], 0, 3))
 def test_a_run_that_died_goes_on_as_it_would_have(tmp_path, monkeypatch, covered, sharing, updates_before):
     plan = planned(rounds=2, sharing=sharing, **(COVERED if covered else {}))
     whole = trained(plan, out=tmp_path / "whole")

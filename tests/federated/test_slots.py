@@ -30,7 +30,7 @@ from sfumato.federated.slots import BatchSlots, present, shapes_of
 from sfumato.models import recommender
 from sfumato.sampling import Cohort
 from sfumato.training import RoundContext, Trainable
-from slow import one_in
+from slow import one_in, slow_but
 
 # A client's delta is the same to the last bit whoever shares its operation, and wherever it stands.
 
@@ -127,7 +127,7 @@ def test_no_one_decides_how_the_delta_of_another_one_rounds(model, work):
     assert different(WORK[work], MODELS[model], people()) == 0
 
 
-@pytest.mark.parametrize("kind", ["matrix_factorization", "neural"])
+@pytest.mark.parametrize("kind", slow_but(["matrix_factorization", "neural"], "neural"))
 def test_no_one_does_where_clients_rebuild_a_part_of_their_own(kind):
     build = partial(recommender, kind, ITEMS, factors=6, generator=torch.Generator().manual_seed(0))
     work = local_training(

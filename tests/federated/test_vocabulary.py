@@ -543,6 +543,7 @@ def test_an_opening_of_users_is_refused_for_a_plan_of_examples(texts):
         )
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_its_count_where_a_calibration_ends_in_other_digits_today(texts, tmp_path: Path):
     rule = replace(RULE, noise_multiplier=1.25)
     fit(texts, rule, out=tmp_path / "run")
@@ -601,6 +602,7 @@ def test_killed_at_any_place_it_goes_on_to_the_same_bytes(undisturbed: Path, tmp
     )
 
 
+@pytest.mark.slow
 def test_what_is_not_trained_stays_what_it_was_when_the_rounds_began(undisturbed: Path, tmp_path: Path):
     out = tmp_path / "killed"
     process = Forked(WORKER, [str(out), "--die", "3"], out.with_suffix(".told"))

@@ -36,6 +36,7 @@ from sfumato.voting import AEDPFL
 from sfumato.voting.neighbours import NeighbourVoter
 from sfumato.voting.run import Agents
 from sfumato.voting.trained import TrainedVoter
+from slow import one_in, slow_but
 
 # One guard for every place where a user's code runs for one unit: all subjects, by the same properties.
 
@@ -219,7 +220,7 @@ class _ByRows(nn.Module):
         return self.linear(values - self.seen.setdefault(len(values), values.detach().mean(dim=0)))
 
 
-@pytest.mark.parametrize("users", [9, 20, 60])
+@pytest.mark.parametrize("users", slow_but([9, 20, 60], 20))
 def test_what_is_kept_for_each_number_of_rows_is_refused_however_many_users_there_are(users: int) -> None:
     """Two of the clients that are tried have the same number of rows; so have two agents."""
     rng = np.random.default_rng(0)
@@ -851,8 +852,7 @@ def train(recheck: Recheck, measure: Measure, steps: int) -> None:
             recheck.while_training(step, measure(range(40)), measure)
 
 
-@pytest.mark.parametrize("dropout", [0.0, 0.3])
-@pytest.mark.parametrize("kind", LATE)
+@pytest.mark.parametrize(("kind", "dropout"), one_in(2, LATE, [0.0, 0.3]))
 def test_coupling_that_begins_while_training_stops_the_run(kind: str, dropout: float, forty) -> None:
     model = TwoLayers(LATE[kind], dropout)
     recheck, measure, _ = rechecked(model, forty)

@@ -174,6 +174,7 @@ class Scheduled(Module):
         self.rates.append(self.optimizers().param_groups[0]["lr"])
 
 
+@pytest.mark.slow
 def test_schedulers_follow_steps_or_epochs_and_go_with_the_checkpoint(tmp_path):
     whole, _ = fit(Scheduled())
     assert whole.rates == [0.05 * 0.5 ** (1 + place) for place in range(STEPS)]
@@ -185,6 +186,7 @@ def test_schedulers_follow_steps_or_epochs_and_go_with_the_checkpoint(tmp_path):
     assert by_epoch.rates == [0.05] * (PER_EPOCH - 1) + [0.025] * (STEPS - PER_EPOCH + 1)
 
 
+@pytest.mark.slow
 def test_a_checkpoint_of_lightning_s_holds_the_weights_that_are_released(tmp_path):
     kept = callbacks.ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, save_top_k=-1)
     fit(callbacks=[kept], enable_checkpointing=True)

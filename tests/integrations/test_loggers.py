@@ -204,6 +204,7 @@ def test_a_package_that_is_there_is_given():
     assert package("json") is json
 
 
+@pytest.mark.slow
 def test_of_several_processes_one_logs(tmp_path: Path):
     team(Path(__file__), [str(tmp_path)], tmp_path / "told", 2)
     told = {int(file.stem): json.loads(file.read_text()) for file in tmp_path.glob("*.json")}

@@ -14,7 +14,7 @@ from sfumato.guard import self_check
 from sfumato.guard.trial import in_double
 from sfumato.models import RECOMMENDERS, linear_head, matrix_factorization, recommender
 from sfumato.per_example import Recording, covered
-from slow import slow_but
+from slow import one_in, slow_but
 
 
 # What every backbone of the catalogue has in common, and what the papers say of each.
@@ -37,8 +37,7 @@ def test_the_parameter_counts_are_those_of_the_published_networks(model, expecte
     assert count(model()) == expected
 
 
-@pytest.mark.parametrize("name", models.BACKBONES)
-@pytest.mark.parametrize("shape", [(28, 28, 1), (33, 20, 3), (64, 72, 3)])
+@pytest.mark.parametrize(("name", "shape"), one_in(3, models.BACKBONES, [(28, 28, 1), (33, 20, 3), (64, 72, 3)]))
 def test_each_backbone_maps_images_of_any_size_to_embeddings(name, shape):
     model = models.backbone(name, embedding_dim=7, input_shape=shape).eval()
     height, width, channels = shape
@@ -46,8 +45,7 @@ def test_each_backbone_maps_images_of_any_size_to_embeddings(name, shape):
         assert model(torch.randn(2, channels, height, width)).shape == (2, 7)
 
 
-@pytest.mark.parametrize("name", models.BACKBONES)
-@pytest.mark.parametrize("norm", ["group", "none"])
+@pytest.mark.parametrize(("name", "norm"), one_in(2, models.BACKBONES, ["group", "none"]))
 def test_one_examples_gradient_does_not_depend_on_the_others(name, norm):
     model = models.backbone(name, embedding_dim=5, input_shape=(8, 8, 1), normalisation=norm).double().train()
     images = torch.randn(2, 1, 8, 8, dtype=torch.float64)
@@ -146,6 +144,7 @@ SIZES = {
     "ctr": {"vocabulary_sizes": [7, 20, 3], "hidden": (8, 8)},
 }
 CASES = [(name, norm) for name, norms in NORMS.items() for norm in (norms or (None,))]
+SMALL = [case for case in CASES if case[0] not in ("resnet18", "wrn16_4")]
 PICTURES = [case for case in CASES if case[0] in IMAGES]
 
 
@@ -179,7 +178,7 @@ def test_every_name_is_tested():
     assert set(NORMS) == set(models.CLASSIFIERS)
 
 
-@pytest.mark.parametrize(("name", "norm"), CASES)
+@pytest.mark.parametrize(("name", "norm"), slow_but(CASES, *SMALL))
 def test_logits_have_one_column_a_class_and_every_parameter_matters(name, norm):
     model = build(name, norm)
     logits = model(*inputs_of(name))
@@ -188,7 +187,7 @@ def test_logits_have_one_column_a_class_and_every_parameter_matters(name, norm):
     assert all(parameter.grad is not None and parameter.grad.abs().sum() > 0 for parameter in model.parameters())
 
 
-@pytest.mark.parametrize(("name", "norm"), CASES)
+@pytest.mark.parametrize(("name", "norm"), slow_but(CASES, *SMALL))
 def test_one_backward_pass_gives_the_norm_of_each_examples_gradient(name, norm):
     model = build(name, norm).double()
     inputs, targets = double(inputs_of(name)), torch.tensor([0, 1, 2])

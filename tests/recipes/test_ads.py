@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).resolve().parents[2] / "recipes" / "ads_criteo" / "run.py"
 
 
@@ -28,7 +30,6 @@ def test_scores_are_those_of_the_chances(script):
     assert clicks.area(chances, true) == pytest.approx(0.875)
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 def test_every_row_of_clicks_runs(shared, tmp_path):
     command = [sys.executable, str(SCRIPT), "--quick", "--out", str(tmp_path), "--data", str(shared)]
@@ -67,7 +68,6 @@ def test_policies_share_no_part_and_their_exposure_scales_the_rate(script, share
     assert 0.05 < whole < 0.2
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 def test_every_row_of_counts_runs(shared, tmp_path):
     command = [sys.executable, str(SCRIPT.parents[1] / "ads_counts" / "run.py")]

@@ -20,12 +20,13 @@ from sfumato.data import to_tensor
 from sfumato.models.trainable import Part
 from sfumato.per_example import Recording, covered
 
+pytestmark = pytest.mark.slow
+
 # The recipes of classifiers train and table every row.
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize(("recipe", "count"), [("normalisation_agnews", 8), ("normalisation_mnist", 9)])
 def test_every_row_runs_and_states_its_budget(recipe, count, shared, tmp_path):
@@ -120,7 +121,6 @@ def test_rows_with_one_seed_need_no_other_run(squeezenet, tmp_path):
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.skipif(not SHARED.is_dir(), reason="../shared/data is missing")
 def test_frozen_weights_are_the_published_ones_and_the_statement_names_them(squeezenet, tmp_path):
@@ -249,7 +249,6 @@ def pictures(tmp_path) -> Path:
     return tmp_path / "pictures"
 
 
-@pytest.mark.slow
 def test_every_row_runs_on_folders_of_pictures_and_says_what_is_public(pictures, tmp_path):
     command = [sys.executable, str(SCRIPT), "--quick", "--data", str(pictures), "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, env=ENVIRONMENT)
@@ -345,7 +344,6 @@ def noisy(monkeypatch):
     return noisy_weights
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 def test_every_model_and_norm_has_a_figure_for_each_noise(shared, tmp_path):
     command = [sys.executable, str(NOISY_WEIGHTS), "--quick", "--jobs", "1", "--out", str(tmp_path)]

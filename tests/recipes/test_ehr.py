@@ -29,6 +29,8 @@ from sfumato.synthesis import EHRSafe, IndependentColumns, Synthesizer
 from sfumato.synthesis.training import Diverged
 from slow import one_in
 
+pytestmark = pytest.mark.slow
+
 # The recipes of health records, and the comparison with other libraries.
 
 # The recipes of health records: every cell runs and is kept, and the rows are means of the cells.
@@ -45,7 +47,6 @@ def recipe(monkeypatch):
     return ehr_recipe
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 def test_every_cell_runs_is_kept_and_is_not_run_again(shared, tmp_path):
     command = [sys.executable, str(ROOT / "ehr_pbcseq" / "run.py"), "--quick", "--out", str(tmp_path)]
@@ -198,7 +199,6 @@ def test_the_statement_says_that_there_is_no_guarantee(patients, quick, kind: st
     assert result.statement.mechanism.startswith(quick(kind).title)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "stage", "step"),
     [
@@ -321,7 +321,6 @@ def test_everybody_is_copied_once_before_anybody_is_copied_again(patients):
     assert found.ids == tuple(f"synthetic-{place + 1:06}" for place in range(75))
 
 
-@pytest.mark.slow
 def test_the_attacks_find_copies_and_not_independent_columns_and_the_detector_these():
     real, holdout = records(150, 1), records(150, 2)
     copies, apart = (
@@ -484,7 +483,6 @@ def test_the_same_seed_samples_the_same_records_and_another_one_others(patients,
     assert first == again != other
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_seed_learns_the_same_and_another_one_something_else(patients, quick, kind: str):
     data = patients(40)
@@ -509,7 +507,6 @@ def test_a_condition_that_names_nothing_is_refused_before_anything_is_drawn(pati
         quick("timegan").fit(patients(30)).synthesizer.sample(10, conditions={"bili": (1, 2)})
 
 
-@pytest.mark.slow
 def test_outcomes_of_an_rcgan_follow_those_of_real_patients(patients, quick):
     """They are drawn by their shares, however little was learned: false alarms one in 10,000."""
     data = patients(300)
@@ -568,7 +565,6 @@ LEARNS = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_kinds_of_patients_are_learned_better_than_by_independent_noise(quick, kind: str):
     """Both numbers go together, which those of noise never do; where more than means is matched, there are two modes.

@@ -55,6 +55,7 @@ def test_the_table_of_omniglot_has_the_costs_of_its_plans(script, monkeypatch, c
     assert script("", "costs").main() == 0, capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_no_one_who_chooses_settings_is_trained_on_or_tested(script):
     choose = script("fedemb_glyphs", "choose")
     train, validation = choose.data()
@@ -101,6 +102,7 @@ def test_the_table_of_twenty_counts_what_doubled(script):
     assert "| 1 | 0.0200 | 0.0400 | 2.00 |" in twenty.reported(rows)
 
 
+@pytest.mark.slow
 def test_the_table_of_noises_is_what_the_plans_give(script, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["noises.py", "--check"])
     assert script("fedemb_writers", "noises").main() == 0, capsys.readouterr().out

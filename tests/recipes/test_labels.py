@@ -15,6 +15,8 @@ from torch import nn
 from sfumato import accounting as acc
 from sfumato.labels.response import LabelResponse, forward_loss
 
+pytestmark = pytest.mark.slow
+
 # The recipes of label privacy, and the tables of all recipes' pages.
 
 # The recipes of private labels: every row states its budget, and what must depend on one picture alone does.
@@ -28,7 +30,6 @@ def recipe(request, script):
     return script(request.param)
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize("name", ["labeldp_mnist", "labeldp_mnist_m"])
 def test_every_row_runs_and_states_its_budget_and_unit(name, shared, tmp_path):
@@ -136,7 +137,6 @@ def quick(name: str, out: Path) -> list[dict]:
     return json.loads((out / "quick" / "results.json").read_text())
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 def test_ratings_are_reported_at_every_epsilon_and_none_costs_more(shared, tmp_path):
     rows = quick("labeldp_ratings", tmp_path)
@@ -147,7 +147,6 @@ def test_ratings_are_reported_at_every_epsilon_and_none_costs_more(shared, tmp_p
     assert all(row["epsilon"] is row["unit"] is None for row in rows[:3])
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 def test_conversions_are_reported_by_every_method_for_its_own_unit(shared, tmp_path):
     rows = quick("labeldp_ads", tmp_path)
@@ -183,7 +182,6 @@ def test_no_table_differs_from_its_results():
 # The recipes of voting.
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 @pytest.mark.parametrize("recipe", ["voting_digits", "voting_mnist"])
 def test_every_row_runs_and_averaging_costs_what_it_may(recipe, shared, tmp_path, script):
@@ -255,7 +253,6 @@ def census(script):
     return script("voting_attributes", "census")
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 def test_every_row_runs_and_states_its_budget_its_unit_and_its_noise(shared, tmp_path):
     command = [sys.executable, str(ATTRIBUTES / "run.py"), "--quick", "--out", str(tmp_path)]
@@ -312,7 +309,6 @@ def office(script):
     return script("voting_office")
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 def test_every_row_on_office_runs_and_states_its_budget_and_unit(shared, tmp_path):
     command = [sys.executable, str(OFFICE / "run.py"), "--quick", "--out", str(tmp_path)]

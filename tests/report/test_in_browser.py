@@ -95,6 +95,7 @@ def test_verdict_epsilon_result_and_trouble_are_on_the_first_screen(chromium, pa
         assert chromium.evaluate(f"{links}.every(e => document.querySelector(e.getAttribute('href')))")
 
 
+@pytest.mark.slow
 def test_the_page_is_dark_in_the_dark_and_light_on_paper(chromium, pages):
     ground = "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)"
     for scheme, darkest, lightest in (("light", 240, 255), ("dark", 0, 40)):
@@ -106,6 +107,7 @@ def test_the_page_is_dark_in_the_dark_and_light_on_paper(chromium, pages):
     chromium.print_on("screen")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_lines_of_a_chart_stand_out_from_the_ground(chromium, pages, scheme):
     chromium.open(pages[2], 1280, scheme=scheme)
@@ -114,6 +116,7 @@ def test_the_lines_of_a_chart_stand_out_from_the_ground(chromium, pages, scheme)
     assert min(strokes) >= 3.0  # WCAG 2.1, 1.4.11: graphics
 
 
+@pytest.mark.slow
 def test_a_column_keeps_its_name_on_a_telephone(chromium, pages):
     chromium.open(pages[-1], 390)
     names = "[...document.querySelectorAll('.stacks td')].map(e => getComputedStyle(e, '::before').content)"
@@ -123,6 +126,7 @@ def test_a_column_keeps_its_name_on_a_telephone(chromium, pages):
     assert "none" not in found
 
 
+@pytest.mark.slow
 def test_a_table_of_many_columns_scrolls_on_a_telephone_and_the_page_does_not(chromium, pages, tmp_path):
     cells = "".join(f"<td>{1000.5 + i}</td>" for i in range(9))
     table = f"<div class='wide'><table><tr>{cells}</tr></table></div>"
@@ -136,6 +140,7 @@ def test_a_table_of_many_columns_scrolls_on_a_telephone_and_the_page_does_not(ch
     assert chromium.evaluate("document.documentElement.scrollWidth") == 390
 
 
+@pytest.mark.slow
 def test_every_chart_is_drawn_with_a_size(chromium, pages):
     chromium.open(pages[0], 390)
     sizes = chromium.evaluate(

@@ -668,6 +668,7 @@ def test_the_page_is_silent_and_readable(chromium, memorised, bare, tmp_path, wi
         chromium.screenshot(folder / f"ehr-{name}-{width}-{scheme}.png")
 
 
+@pytest.mark.slow
 @pytest.mark.browser
 def test_the_three_verdicts_are_on_the_first_screen(chromium, memorised, tmp_path):
     chromium.open(write_ehr_page(memorised, tmp_path / "page.html"), 1280, 800)

@@ -16,6 +16,7 @@ from sfumato.ledger import Ledger
 from sfumato.report import write_report
 from sfumato.runs import Checkpoint, Run, RunFolder, checkpoint
 from sfumato.statement import Statement
+from slow import one_in
 from small_runs import work
 
 # Checkpoints: whole or absent, and what they hold comes back.
@@ -120,8 +121,7 @@ RESUMED = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize(("name", "damage"), one_in(3, READ, DAMAGES))
 def test_a_page_of_a_damaged_run_is_one_line(finished: Path, told, name, damage):
     (finished / name).write_bytes(DAMAGES[damage])
     code, said = told("report", finished)
@@ -132,8 +132,7 @@ def test_a_page_of_a_damaged_run_is_one_line(finished: Path, told, name, damage)
     assert name in said
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-@pytest.mark.parametrize("name", RESUMED)
+@pytest.mark.parametrize(("name", "damage"), one_in(3, RESUMED, DAMAGES))
 def test_a_damaged_run_is_not_gone_on_with(stopped: Path, name, damage):
     (stopped / name).write_bytes(DAMAGES[damage])
     if (name, damage) in {("metrics.jsonl", "empty")}:

@@ -12,13 +12,13 @@ from sfumato.synthesis import EHRSafe
 __all__ = ["patients"]
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def ranged() -> Callable[..., EHRDataset]:
     """Made-up patients whose schema has ranges: `ranged(count, seed=1)`."""
     return declared
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def private() -> Callable[..., EHRSafe]:
     """A private plan of few rounds: `private(**settings)`."""
 

@@ -247,10 +247,11 @@ def entries(folder: Path) -> list[dict]:
     return [line for line in lines if "event" in line]
 
 
-@pytest.fixture
-def run(ranged, private, tmp_path):
-    """A finished run and its folder."""
-    return private().fit(ranged(COUNT), out=tmp_path / "run"), tmp_path / "run"
+@pytest.fixture(scope="module")
+def run(ranged, private, tmp_path_factory):
+    """A finished run and its folder, which tests only read."""
+    folder = tmp_path_factory.mktemp("finished") / "run"
+    return private().fit(ranged(COUNT), out=folder), folder
 
 
 def test_the_statement_is_for_a_patient_and_within_what_was_asked(run):
@@ -376,8 +377,8 @@ def test_what_was_learned_is_found_again_and_generates(run):
     assert (numbers <= [30.0, 6.0, 150.0]).all()
 
 
-def test_the_page_of_a_run_draws_no_line_through_rounds_of_two_phases(run):
-    page = write_report([run[1]]).read_text(encoding="utf-8")
+def test_the_page_of_a_run_draws_no_line_through_rounds_of_two_phases(run, tmp_path):
+    page = write_report([run[1]], tmp_path / "run.html").read_text(encoding="utf-8")
     assert "Patients in the data" in page
     assert "one patient" in page
     metrics = read_run(run[1]).metrics

@@ -233,6 +233,7 @@ def test_a_seeded_tally_says_what_it_rests_on(tally):
     assert tally.to_json() == {"kind": "multi-party", "local": 3, "tls": False}
 
 
+@pytest.mark.slow
 def test_five_talliers_open_the_same():
     asked = question(one_hot=True, queries=8)
     with MultiPartyTally.local(5, seed=SEED) as five:

@@ -17,6 +17,7 @@ from sfumato.training.supervised import Supervised, outputs
 from sfumato.voting import AEDPFL
 from sfumato.voting.adaptation import DANN, _reversed
 from sfumato.voting.trained import TrainedVoter
+from slow import one_in
 
 # An agent's votes follow from its own records, the public module and its part of the source, and from nothing else.
 
@@ -69,8 +70,10 @@ def test_soft_votes_add_up_to_one_at_most_and_lean_as_the_hard_ones_do():
     assert np.array_equal(soft.argmax(1), hard.argmax(1))
 
 
-@pytest.mark.parametrize("model", [network(), network(dropout=0.3), network(norm=True)])
-@pytest.mark.parametrize("adaptation", [DANN(weight=None), DANN()])
+@pytest.mark.parametrize(
+    ("model", "adaptation"),
+    one_in(2, [network(), network(dropout=0.3), network(norm=True)], [DANN(weight=None), DANN()]),
+)
 def test_any_number_of_threads_of_any_kind_gives_the_same_votes(model, adaptation):
     asked = voter(people(), model, soft=True, adaptation=adaptation)
     alone = [asked.votes(agent) for agent in range(6)]
