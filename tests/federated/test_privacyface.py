@@ -345,7 +345,13 @@ def test_a_run_without_a_cluster_goes_on_and_reports_it(tmp_path):
     result = trained(plan, out=tmp_path / "run")
     assert result.finished
     assert [row["clusters"] for row in result.history] == [[0, 0, 0]] * 3
-    assert "No cluster was large enough to be used in 1 of 1 releases" in " ".join(result.statement.text().split())
+    assert "No cluster could be used in 1 of 1 releases" in " ".join(result.statement.text().split())
+
+
+def test_a_release_for_which_all_silos_are_offline_is_reported_as_one_without_clusters(monkeypatch):
+    monkeypatch.setattr(PrivacyFace, "offline", lambda self, round, count: [0, 1, 2] if round == 0 else [])
+    result = trained(planned(**COVERED, drop_out=0.9, drop_out_silos=3, rounds=2))
+    assert "No cluster could be used in 1 of 1 releases" in " ".join(result.statement.text().split())
 
 
 def test_what_silos_send_besides_the_backbone_is_counted():
@@ -517,6 +523,20 @@ def test_policies_that_leave_no_silo_and_missing_public_people_are_refused():
     with pytest.raises(InputError, match="public"):
         open_silos(planned(), SILOS, None)
     assert len(open_silos(planned(sharing="backbone"), SILOS, None)) == 3
+
+
+@pytest.mark.parametrize(
+    ("sharing", "message"),
+    [
+        ({"groups": 21}, "sharing.groups is 21, and 20 public people"),
+        ({"dimensions": 7}, "sharing.dimensions is 7, and .* of 6 dimensions"),
+        ({"dimensions": 21}, "sharing.dimensions is 21"),
+    ],
+)
+def test_public_people_that_give_no_candidates_are_refused_before_a_round_is_paid_for(sharing, message, tmp_path):
+    with pytest.raises(InputError, match=message):
+        trained(planned(**COVERED, sharing={**CLUSTERS, "at": (2,), **sharing}), out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_network_whose_centres_are_not_finite_is_refused():

@@ -309,6 +309,7 @@ class Training:
                 f"the model must give embeddings [n, d], got shape {tuple(outputs.shape)}; drop its head or flatten"
             )
         self.dimension = outputs.shape[1]
+        self._refuse_few_public()
         self.trained = Trainable(model, plan.trainable, device=device)
         self.contributions: list[LocalContribution] = []
         self.records: dict[int, _Records] = {}
@@ -338,6 +339,23 @@ class Training:
             chosen = [plan.sharing.silo] if isinstance(plan.sharing, Expert) else range(len(self.users))
             self.records = {silo: _Records([self.users[silo]]) for silo in chosen}
         self._behaviour = self.contributions[0].model_fingerprint() if self.contributions else None
+
+    def _refuse_few_public(self) -> None:
+        """Refuse candidates and projections that public people cannot give, before anything is trained."""
+        sharing = self.plan.sharing
+        if not isinstance(sharing, ExactClusters):
+            return
+        assert self.public is not None
+        people = int(np.count_nonzero(self.public.sizes))
+        if people < max(1, sharing.groups):
+            raise InputError(
+                f"sharing.groups is {sharing.groups}, and {people} public people have pictures; lower it, or give more"
+            )
+        if sharing.dimensions is not None and sharing.dimensions > min(people, self.dimension):
+            raise InputError(
+                f"sharing.dimensions is {sharing.dimensions}, and there are {people} public people with pictures and "
+                f"embeddings of {self.dimension} dimensions; lower it"
+            )
 
     def run(
         self,
@@ -412,10 +430,13 @@ class Training:
         plan, started = self.plan, time.monotonic()
         offline = [] if isinstance(plan.sharing, Pooled) else plan.offline(state.round, len(self.sizes))
         there = [silo for silo in self._silos() if silo not in offline]
+        gathers = state.round + 1 in getattr(plan.sharing, "at", ())
         if there and not state.done:
-            if state.round + 1 in getattr(plan.sharing, "at", ()):
+            if gathers:
                 self._gather(run, theta, state, there)
             self._spend(run, state.round)
+        elif gathers and not there:
+            state.unused += 1
         if plan.scheme == "fedsgd" and there:
             state.total, losses = self._joint(run.source, theta, state, there)
             state.losses = losses

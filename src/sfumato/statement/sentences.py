@@ -308,7 +308,8 @@ _ALL = (
     Sentence(
         "silos_without_clusters",
         "assumptions",
-        "No cluster was large enough to be used in {rounds} of {gatherings} releases. Their cost counts.",
+        "No cluster could be used in {rounds} of {gatherings} releases: none was large enough, or all silos were "
+        "offline. What they cost counts.",
     ),
     Sentence(
         "one_silo",
