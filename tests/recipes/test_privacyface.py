@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -148,7 +149,8 @@ def test_what_is_trained_is_measured_on_unseen_people_and_fails_without_clusters
     monkeypatch.setattr(clients, "network", lambda folder: SimpleNamespace(embedding=torch.nn.Linear(512, 128)))
     starts = ("strong: start", "strong: FedAvg", "strong: + p̂, ε = 2", "weak: FedAvg")
     private = "weak: private backbone and p̂, ε = 8 for both"
-    monkeypatch.setattr(trained, "ROWS", {key: trained.ROWS[key] for key in (*starts, private)})
+    shared = script("privacyface_faces", "privacyface_recipe")
+    recipe = replace(trained.RECIPE, rows={key: trained.ROWS[key] for key in (*starts, private)})
 
     parts = trained.faces(None, True)
     for name in clients.CLIENTS:
@@ -160,9 +162,9 @@ def test_what_is_trained_is_measured_on_unseen_people_and_fails_without_clusters
         return cells.place_in(tmp_path, key, seed)
 
     cells = script("privacyface_faces", "cells")
-    for key in trained.ROWS:
-        trained.cell(key, 0, place(key, 0), True, None)
-    rows = trained.table(place, 1, True)
+    for key in recipe.rows:
+        shared.cell(recipe, key, 0, place(key, 0), True, None)
+    rows = shared.table(recipe, place, 1, True)
     found = {(row["dataset"].split(", ")[1], row["method"], row["metric"], row["measure"]): row for row in rows}
     recall = found["strong start", "+ p̂, ε = 2", "recall@FAR=0.001", "all"]
     gain = found["strong start", "+ p̂, ε = 2", "points of recall above FedAvg with the same seed", "all"]
@@ -172,8 +174,8 @@ def test_what_is_trained_is_measured_on_unseen_people_and_fails_without_clusters
     assert {row["epsilon"] for row in rows if row["method"].startswith("private")} == {8.0}
     statement = json.loads((place(private, 0) / "fit" / "statement.json").read_text())
     assert math.isfinite(statement["epsilon"])
-    for key in trained.ROWS:
+    for key in recipe.rows:
         measured = json.loads((place(key, 0) / "measured.json").read_text())
         (place(key, 0) / "measured.json").write_text(json.dumps({**measured, "clusters": 0}))
     with pytest.raises(SystemExit, match="no private cluster was released"):
-        trained.table(place, 1, True)
+        shared.table(recipe, place, 1, True)
