@@ -39,7 +39,7 @@ from sfumato.federated.tasks import (
 )
 from sfumato.sampling import Cohort
 from sfumato.training import Callback, RoundContext, RunOptions, Stop, Trainable
-from slow import by_profile, one_in
+from slow import by_profile
 
 # Tasks: how models of clients are trained and measured, by classes, values, texts and similarity.
 
@@ -227,7 +227,7 @@ def one_of(clients: ClientData, i: int) -> ClientData:
     )
 
 
-@pytest.mark.parametrize("name", one_in(2, models.LANGUAGE_MODELS))
+@pytest.mark.parametrize("name", models.LANGUAGE_MODELS)
 @pytest.mark.parametrize("changes", [{}, {"batch_size": None}, {"max_examples": 5}, {"momentum": 0.0}], ids=str)
 def test_batched_clients_equal_one_after_the_other(name: str, changes: dict):
     trained = Trainable(network(name))

@@ -18,7 +18,7 @@ from sfumato.models import PublicBatchNorm, WSConv2d, use_public_batch
 from sfumato.per_example import Recording, covered, layers_of
 from sfumato.per_example.recurrent import Steps
 from sfumato.per_example.rule import Dense, Outer, Rows, TiedTable, _lengths_at_most, lengths_of
-from slow import one_in, slow_but
+from slow import slow_but
 
 # The loop that the engine is held to: every example alone, by ordinary autograd.
 
@@ -107,9 +107,10 @@ def _seeded() -> None:
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize(
-    ("groups", "stride", "padding", "dilation"), one_in(3, [1, 2, 16], [1, 2, (2, 1)], [0, 1, (2, 1), "same"], [1, 2])
-)
+@pytest.mark.parametrize("groups", [1, 2, 16])
+@pytest.mark.parametrize("stride", [1, 2, (2, 1)])
+@pytest.mark.parametrize("padding", [0, 1, (2, 1), "same"])
+@pytest.mark.parametrize("dilation", [1, 2])
 def test_convolutions_of_every_shape(groups, stride, padding, dilation) -> None:
     if padding == "same" and stride != 1:
         pytest.skip("torch refuses it")
@@ -783,9 +784,10 @@ def check_lengths(model: nn.Module, values: Tensor, lengths: Tensor | None = Non
     assert "forward" not in vars(model.recurrent)
 
 
-@pytest.mark.parametrize(
-    ("kind", "bidirectional", "layers", "batch_first"), one_in(2, KINDS, [False, True], [1, 2], [False, True])
-)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("batch_first", [False, True])
 def test_every_recurrent_kind(kind: type, bidirectional: bool, layers: int, batch_first: bool) -> None:
     torch.manual_seed(1)
     recurrent = kind(5, 7, num_layers=layers, bidirectional=bidirectional, batch_first=batch_first)

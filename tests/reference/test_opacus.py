@@ -20,7 +20,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 from sfumato.per_example import Recording, covered
-from slow import one_in, slow_but
 
 Forward = Callable[[nn.Module], Tensor]
 Named = Mapping[str, Tensor]
@@ -140,9 +139,7 @@ CONVOLUTIONS = [
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    ("dimensions", "stride", "padding", "dilation", "groups"), slow_but(CONVOLUTIONS, *CONVOLUTIONS[::4])
-)
+@pytest.mark.parametrize(("dimensions", "stride", "padding", "dilation", "groups"), CONVOLUTIONS)
 def test_convolutions(mode: str, dimensions: int, stride: int, padding: int | str, dilation: int, groups: int) -> None:
     kind = (nn.Conv1d, nn.Conv2d, nn.Conv3d)[dimensions - 1]
     layer = kind(4, 8, 3, stride=stride, padding=padding, dilation=dilation, groups=groups, bias=groups != 2)
@@ -240,9 +237,10 @@ def check_recurrent(kind: str, mode: str, forward: Forward, **options: object) -
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(
-    ("kind", "layers", "bidirectional", "batch_first"), one_in(2, RECURRENT, [1, 2], [False, True], [False, True])
-)
+@pytest.mark.parametrize("kind", RECURRENT)
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("batch_first", [False, True])
 def test_recurrent_layers(mode: str, kind: str, layers: int, bidirectional: bool, batch_first: bool) -> None:
     values = torch.randn(EXAMPLES, 6, 5)
 
@@ -312,7 +310,7 @@ ATTENTION = [
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize(("heads", "batch_first", "cross", "options"), slow_but(ATTENTION, *ATTENTION[::3]), ids=str)
+@pytest.mark.parametrize(("heads", "batch_first", "cross", "options"), ATTENTION, ids=str)
 def test_attention(mode: str, heads: int, batch_first: bool, cross: bool, options: dict[str, object]) -> None:
     mine, theirs = attention_pair(heads, batch_first=batch_first, **options)
     query = torch.randn(EXAMPLES, 5, 8)

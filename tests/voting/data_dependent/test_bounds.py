@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from sfumato.accounting.events.votes import NoisyVote
 from sfumato.voting.data_dependent import log_wrong, renyi, theorem6, theorem7, tradeoff
-from slow import one_in
 
 spec = importlib.util.spec_from_file_location("exact", Path(__file__).with_name("exact.py"))
 exact = importlib.util.module_from_spec(spec)
@@ -23,15 +22,9 @@ LOG_Q = st.floats(-1e4, -1e-9)
 RHO = st.floats(1e-8, 20.0)
 
 
-@pytest.mark.parametrize(
-    ("counts", "noise_std", "adjacency"),
-    one_in(
-        3,
-        [(14, 2), (9, 7), (30, 4), (20, 6, 4), (12, 12, 0), (25, 1, 1), (18, 9, 6, 1)],
-        [1.0, 3.0, 10.0],
-        ["replace", "add_remove"],
-    ),
-)
+@pytest.mark.parametrize("counts", [(14, 2), (9, 7), (30, 4), (20, 6, 4), (12, 12, 0), (25, 1, 1), (18, 9, 6, 1)])
+@pytest.mark.parametrize("noise_std", [1.0, 3.0, 10.0])
+@pytest.mark.parametrize("adjacency", ["replace", "add_remove"])
 def test_no_bound_is_below_the_divergence_of_the_outcomes_from_any_neighbours(counts, noise_std, adjacency):
     counts = np.array(counts, dtype=float)
     rho = NoisyVote(noise_std).rho(adjacency)
