@@ -135,6 +135,7 @@ def test_a_run_that_is_left_before_its_first_step_has_no_statement():
     sgd(model).step()
 
 
+@pytest.mark.slow
 def test_schedulers_and_averages_go_with_the_checkpoint(tmp_path):
     def run(out: Path, stop: int | None = None, **options):
         model = net()
@@ -230,6 +231,7 @@ def test_a_collate_function_that_draws_gives_the_same_with_workers_and_after_a_c
     assert not (tmp_path / "cut" / "checkpoint" / "sums").exists()
 
 
+@pytest.mark.slow
 def test_names_of_layers_may_hold_any_characters():
     layers = nn.ModuleDict({"income ($)": nn.Linear(8, 4), "C++": nn.Linear(4, 2)})
     before = copy.deepcopy(layers.state_dict())
@@ -270,6 +272,7 @@ def test_nothing_of_a_record_stays_in_the_user_s_own_model():
     assert model.last is None
 
 
+@pytest.mark.slow
 def test_a_loop_with_autocast_several_losses_and_an_evaluation_in_between():
     model = net(dropout=0.0)
     head = nn.Linear(16, 3)
@@ -324,6 +327,7 @@ def test_a_compiled_model_trains_as_it_is_written():
     assert same(model, usual()[0])
 
 
+@pytest.mark.slow
 def test_callbacks_are_reported_and_may_stop(tmp_path):
     told = []
 
@@ -584,6 +588,7 @@ def test_a_run_that_goes_on_reports_what_it_has_seen_before(tmp_path):
 # The words by which a run knows the sums of its steps again.
 
 
+@pytest.mark.slow
 def test_a_word_behind_a_torn_line_is_known_after_the_next_crash(tmp_path):
     path, source, total = tmp_path / "sums", RandomSource.from_seed(1), torch.ones(3)
     first = SumDigests(path, goes_on=False)

@@ -165,6 +165,7 @@ def _nothing(places):
     return _Block(places[:0], 0, torch.zeros(0))
 
 
+@pytest.mark.slow
 def test_the_projection_takes_most_of_the_noise_and_little_of_the_gradient():
     """All rows span the hull, and all take part: what is left is nearer to the gradient than what was released."""
     chosen = plan(public_batch=ROWS, averaging=0.0, projection_steps=200, clipping=0.5)

@@ -14,6 +14,7 @@ from sfumato.clipping import Flat
 from sfumato.sampling import Cohort
 from sfumato.training import Callback, RunOptions
 from sfumato.training.contribution import RoundContext
+from slow import one_in, slow_but
 
 ROWS, USERS, NORM = 60, 40, 0.3
 
@@ -88,8 +89,7 @@ def norm(parts: dict[str, torch.Tensor]) -> float:
     return float(torch.stack([each.square().sum() for each in parts.values()]).sum().sqrt())
 
 
-@pytest.mark.parametrize("tables", ["dense", "deferred"])
-@pytest.mark.parametrize("micro_batch", [1, 16])
+@pytest.mark.parametrize(("tables", "micro_batch"), one_in(2, ["dense", "deferred"], [1, 16]))
 def test_a_sum_is_that_of_users_whose_mean_gradients_are_clipped(tables: str, micro_batch: int) -> None:
     held, users = log(), np.arange(0, USERS, 2)
     fields = {"examples.per_user": 30, "tables": tables, "examples.micro_batch": micro_batch}
@@ -128,7 +128,7 @@ def test_a_user_moves_the_sum_by_the_norm_at_most_however_many_rows_they_have() 
     assert 0.99 * NORM < moved <= NORM * (1 + 1e-6)
 
 
-@pytest.mark.parametrize("tables", ["deferred", "adafest"])
+@pytest.mark.parametrize("tables", slow_but(["deferred", "adafest"], "adafest"))
 def test_without_noise_tables_train_as_in_the_dense_run(tables: str) -> None:
     dense, rows = (
         plan(noise=0.0, server=0.5, tables=each).fit(clicks(), log()).model.state_dict() for each in ("dense", tables)
@@ -209,7 +209,7 @@ class Dies(Callback):
             raise RuntimeError("killed")
 
 
-@pytest.mark.parametrize("tables", ["dense", "deferred"])
+@pytest.mark.parametrize("tables", slow_but(["dense", "deferred"], "deferred"))
 def test_killed_and_resumed_it_is_byte_identical(tables: str, tmp_path) -> None:
     run, held = plan(tables=tables), log()
     for name in ("whole", "killed"):

@@ -26,7 +26,7 @@ from sfumato.statement.statement import NOT_STATED
 from sfumato.training import Cadence, Callback, RoundContext, RunOptions, Stop
 from sfumato.training.monitoring import columns, diverged
 from sfumato.training.server import MAX_NOISE_NORM
-from slow import one_in
+from slow import one_in, slow_but
 
 # Federated plans: their settings, their statements and their learning rate.
 
@@ -166,6 +166,7 @@ def test_only_trainable_parameters_move_and_are_noised(blobs, tiny):
     assert not torch.equal(model[3].weight, trained[3].weight)
 
 
+@pytest.mark.slow
 def test_any_torch_optimizer_can_be_the_servers(blobs, tiny):
     plan = FedAvg(rounds=2, cohort=2, noise=0.5, seed=0)
     result = plan.fit(tiny(), blobs(6), options=RunOptions(optimizer=lambda p: torch.optim.NAdam(p, lr=0.01)))
@@ -548,6 +549,7 @@ def test_trained_values_are_those_without_a_cache(name, blobs, tmp_path):
         assert ours_at["auc"] == pytest.approx(theirs_at["auc"], abs=0.02)  # of pairs at the edge of a bin
 
 
+@pytest.mark.slow
 def test_a_shared_head_is_released_next_to_the_whole_model(blobs, tmp_path):
     result = PLANS["fedavg"].fit(
         network(), blobs(12), out=tmp_path / "run", options=RunOptions(prefix_cache=tmp_path / "cache")
@@ -558,6 +560,7 @@ def test_a_shared_head_is_released_next_to_the_whole_model(blobs, tmp_path):
     assert torch.equal(released["0.weight"], network()[0].weight)
 
 
+@pytest.mark.slow
 def test_examples_are_trained_behind_a_cache_similar(tmp_path):
     rng = np.random.default_rng(0)
     pixels, labels = rng.integers(0, 256, (80, 8, 8, 1), np.uint8), rng.integers(0, 4, 80)
@@ -572,6 +575,7 @@ def test_examples_are_trained_behind_a_cache_similar(tmp_path):
     assert behind.evaluation["trained"]["accuracy"] == pytest.approx(without.evaluation["trained"]["accuracy"], abs=0.1)
 
 
+@pytest.mark.slow
 def test_adapters_and_a_projection_are_trained_behind_what_lies_before_them(blobs, tmp_path):
     def start() -> nn.Module:
         model = network()
@@ -598,7 +602,7 @@ class StopAfter(Callback):
         self.models.append(model)
 
 
-@pytest.mark.parametrize("seed", [1, None])
+@pytest.mark.parametrize("seed", slow_but([1, None], None))
 def test_a_run_that_goes_on_is_the_run_that_was_never_stopped(seed, blobs, tmp_path):
     """Also where the model that it is given has other frozen layers by now, as one that was drawn at random has."""
     plan = FedEmb(cohort={"users_per_client": 2}, client={"epochs": 1}, **{**FEDERATED, "seed": seed, "rounds": 4})
@@ -618,7 +622,7 @@ def test_a_run_that_goes_on_is_the_run_that_was_never_stopped(seed, blobs, tmp_p
         assert (tmp_path / "run" / model).read_bytes() == (tmp_path / "whole" / model).read_bytes()
 
 
-@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("first", slow_but([True, False], True))
 def test_a_run_goes_on_as_it_began_with_a_cache_or_without(first, blobs, tmp_path):
     """The sums differ by round-off, and under one noise that difference would leave without any."""
     plan, users = PLANS["fedemb"], blobs(12)
@@ -642,6 +646,7 @@ def test_other_settings_are_refused_before_a_record_goes_through_the_layers(blob
     assert not (tmp_path / "other").exists()
 
 
+@pytest.mark.slow
 def test_a_cache_of_other_records_says_that_a_run_goes_on_with_its_own(blobs, tmp_path):
     plan, run = PLANS["fedemb"], tmp_path / "run"
     plan.fit(
@@ -653,6 +658,7 @@ def test_a_cache_of_other_records_says_that_a_run_goes_on_with_its_own(blobs, tm
         )
 
 
+@pytest.mark.slow
 def test_a_callback_is_reported_of_the_whole_model(blobs, tmp_path):
     told = StopAfter(0)
     users = blobs(12)

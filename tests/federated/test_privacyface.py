@@ -254,7 +254,7 @@ def test_a_silo_takes_the_directions_of_all_others_and_not_its_own():
     assert plain._loss(state, 0).radius == 0.0
 
 
-@pytest.mark.parametrize("covered", [False, True])
+@pytest.mark.parametrize("covered", slow_but([False, True], True))
 def test_released_directions_change_what_the_others_train(covered):
     more = COVERED if covered else {}
     shared = trained(planned(sharing={**CLUSTERS, "loss_radius": 0.3}, **more))
@@ -262,6 +262,7 @@ def test_released_directions_change_what_the_others_train(covered):
     assert not torch.equal(weights(shared), weights(trained(planned(sharing="backbone", **more))))
 
 
+@pytest.mark.slow
 def test_clients_in_one_operation_send_what_they_send_one_by_one(monkeypatch):
     plan = planned(**COVERED, sharing={**CLUSTERS, "loss_radius": 0.3}, rounds=2)
     one, many = (updates(plan.replace(**{"client.at_once": count}), SILOS, monkeypatch) for count in (1, 8))
@@ -320,6 +321,7 @@ def test_silos_are_offline_by_one_policy_whatever_they_share():
     assert planned(drop_out=0.5, drop_out_seed=1, rounds=40).offline(0, 3) in ([], [0], [1], [2])
 
 
+@pytest.mark.slow
 def test_silos_that_are_offline_send_nothing_and_the_mean_is_of_the_others():
     plan = planned(drop_out=1.0, rounds=2, sharing="backbone")
     result = trained(plan)
@@ -340,6 +342,7 @@ def test_a_round_without_a_silo_takes_no_step_and_costs_nothing(monkeypatch):
     )
 
 
+@pytest.mark.slow
 def test_a_run_without_a_cluster_goes_on_and_reports_it(tmp_path):
     plan = planned(**COVERED, sharing={**CLUSTERS, "radius": 0.1, "threshold": 16, "epsilon": 50.0})
     result = trained(plan, out=tmp_path / "run")
@@ -354,6 +357,7 @@ def test_a_release_for_which_all_silos_are_offline_is_reported_as_one_without_cl
     assert "No cluster could be used in 1 of 1 releases" in " ".join(result.statement.text().split())
 
 
+@pytest.mark.slow
 def test_what_silos_send_besides_the_backbone_is_counted():
     rows = trained(planned(rounds=1)).history
     assert rows[0]["bytes_besides"] == 3 * 4 * (DIMENSION + 2)
@@ -362,6 +366,7 @@ def test_what_silos_send_besides_the_backbone_is_counted():
     assert trained(planned(rounds=1, sharing="backbone")).history[0]["bytes_besides"] == 0
 
 
+@pytest.mark.slow
 def test_an_expert_knows_one_silo_and_the_pool_knows_all():
     expert = trained(planned(sharing={"kind": "expert", "silo": 1}))
     assert [row["silos"] for row in expert.history] == [["b"]] * 3
@@ -369,6 +374,7 @@ def test_an_expert_knows_one_silo_and_the_pool_knows_all():
     assert len(pooled.records[0]) == sum(SIZES)
 
 
+@pytest.mark.slow
 def test_the_model_is_measured_after_every_round():
     rows = trained(planned(rounds=2), validation=people("other", 8, 6)).history
     assert [row.get("evaluation") for row in rows] == [None, "validation"] * 2
@@ -382,6 +388,7 @@ def test_a_budget_is_refused_before_anything_is_released(tmp_path):
         assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_the_pool_is_never_offline():
     assert [row["silos"] for row in trained(planned(sharing="pooled", drop_out=1.0)).history] == [["pooled"]] * 3
 

@@ -319,7 +319,7 @@ def test_nothing_of_a_client_is_left_in_the_model_and_none_meets_what_another_le
 ):
     """Also where the memory begins only behind what is tried before the first round."""
     at_once, threads = speed
-    plan = plan.replace(cohort=2, noise=1.0, client={"at_once": at_once, "threads": threads})
+    plan = plan.replace(rounds=3, cohort=2, noise=1.0, client={"at_once": at_once, "threads": threads})
     users = blobs(6)
     parts = plan.private_sum(len(users))
     assert plan.fit(Remembers(tiny()), users).model.last == []

@@ -34,7 +34,7 @@ from sfumato.mechanisms import Gaussian
 from sfumato.models import read_metadata
 from sfumato.runs import Run
 from sfumato.training import Callback, Result, RunOptions
-from slow import slow_but
+from slow import one_in, slow_but
 from small_runs import assert_equal_up_to_rounding, outcome
 
 # A vocabulary from private texts: what a user can change, what is never released, and what it costs.
@@ -385,6 +385,7 @@ def test_a_budget_that_the_count_alone_uses_up_is_refused_in_words():
         vocabulary_plan(**UNDECIDED).calibrate(epsilon=1, delta=DELTA, population=100, before=count)
 
 
+@pytest.mark.slow
 def test_auto_noise_is_compared_with_the_count_in_the_budget():
     count = RULE.resolved(DELTA).event("zero_out")
     plan = vocabulary_plan(**UNDECIDED, noise="auto", cohort="min_separation")
@@ -398,12 +399,15 @@ def test_auto_noise_is_compared_with_the_count_in_the_budget():
 
 @pytest.mark.parametrize(
     "changes",
-    [
-        {"noise": "banded", "cohort": "min_separation", "noise.bands": 2},
-        {"cohort": "min_separation"},
-        {"clipping": "adaptive"},
-        {"cohort.users_per_client": 2, "cohort.size": 5},
-    ],
+    one_in(
+        2,
+        [
+            {"noise": "banded", "cohort": "min_separation", "noise.bands": 2},
+            {"cohort": "min_separation"},
+            {"clipping": "adaptive"},
+            {"cohort.users_per_client": 2, "cohort.size": 5},
+        ],
+    ),
     ids=str,
 )
 def test_any_rounds_follow_and_are_added_up(texts, tmp_path: Path, changes: dict):
@@ -494,6 +498,7 @@ def test_data_of_other_texts_are_refused_before_anything_is_spent(texts, file: P
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 def test_tests_may_come_from_texts_of_their_own(texts, tmp_path: Path):
     (tmp_path / "other.jsonl").write_text('{"user": "x", "text": "the sea sings"}')
     other = data.uncounted_texts(tmp_path / "other.jsonl", length=LENGTH)
