@@ -15,7 +15,7 @@ from sfumato import data
 pytest_plugins = ("processor_time",)
 
 settings.register_profile("full", max_examples=100)
-settings.register_profile("quick", max_examples=33)
+settings.register_profile("quick", max_examples=20)
 settings.load_profile("quick")  # `--hypothesis-profile full` comes later, and wins
 
 SHARED = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"

@@ -26,7 +26,7 @@ def one_in(count: int, *axes: Iterable[Any]) -> list[Any]:
 
 
 def by_profile(count: int) -> int:
-    """So many examples of a property under the profile `full`, a third of them under `quick`, but three at least."""
+    """So many examples of a property under the profile `full`, a fifth of them under `quick`, but three at least."""
     return min(count, max(3, count * settings().max_examples // 100))
 
 

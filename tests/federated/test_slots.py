@@ -140,6 +140,7 @@ def test_no_one_does_where_clients_rebuild_a_part_of_their_own(kind):
     assert different(work, build, ratings(), own=build().local_parameters) == 0
 
 
+@pytest.mark.slow
 def test_it_takes_more_than_chance(monkeypatch):
     """In operations as wide as there are clients, the same clients do change each other: the tests above can fail."""
 

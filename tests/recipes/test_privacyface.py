@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = Path(__file__).resolve().parents[2] / "recipes" / "privacyface_faces" / "run.py"
 
 
@@ -108,7 +110,6 @@ def test_the_figure_of_caps_has_the_known_shares(script):
     assert known[1.3] == pytest.approx(4e-10, rel=0.1)
 
 
-@pytest.mark.slow
 @pytest.mark.shared
 def test_every_row_of_faces_runs_and_clusters_are_released(shared, tmp_path):
     command = [sys.executable, str(SCRIPT), "--quick", "--out", str(tmp_path), "--data", str(shared)]
