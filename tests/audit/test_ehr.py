@@ -99,6 +99,7 @@ def test_too_few_patients_are_refused():
         evaluate(TRAIN, HOLDOUT, records(30, 3), seed=0, sensitive=["weight"])
 
 
+@pytest.mark.slow
 def test_copies_are_caught_where_few_of_many_are_asked_about():
     """Of 1,500 patients and their copies 60 each: some of the one hardly meet their originals among some of the
     other."""
@@ -357,6 +358,7 @@ def attacks(real, holdout, made):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_copies_are_caught_by_each_attack_and_fresh_patients_by_none(sides):
     real, holdout, fresh = sides
@@ -365,6 +367,7 @@ def test_copies_are_caught_by_each_attack_and_fresh_patients_by_none(sides):
     assert not any(attack.above for attack in attacks(real, holdout, fresh))
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_columns_of_real_patients_by_themselves_pass_alone_and_fail_together(sides):
     real, holdout, _ = sides
@@ -422,6 +425,7 @@ def test_fresh_patients_are_at_the_ideal(seed):
             assert measure.excess.low <= 0 <= measure.excess.high, (attack.name, measure)
 
 
+@pytest.mark.slow
 def test_columns_by_themselves_leak_less_than_copies():
     membership, again, _ = all_attacks(shuffled(MEMBERS, 5))
     assert membership.measures[0].found.value < 0.65
@@ -440,6 +444,7 @@ def test_a_few_remembered_patients_show_at_a_low_false_positive_rate():
     assert found.measures[1].above
 
 
+@pytest.mark.slow
 def test_a_generator_that_keeps_away_from_its_members_reports_them():
     """Fresh patients, of whom those near to a member are dropped: that is a common remedy, and says who was there."""
     sides = [flatten(side) for side in (MEMBERS, OTHERS)]

@@ -251,6 +251,7 @@ def test_a_table_of_events_and_one_of_visits_are_learned_from(sfumato, patients,
     assert told.code == 0, told.err
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_challenge_of_2012_and_mimic_iv_are_learned_from(sfumato, shared, small):
     challenge = ("--physionet2012", shared / "physionet2012_set_a.parquet")
@@ -601,6 +602,7 @@ def words(folders, out: Path, **changed: object) -> list[str]:
     return ["ehr", "evaluate", *(str(word) for name, value in given.items() for word in (f"--{name}", value))]
 
 
+@pytest.mark.slow
 def test_three_folders_give_a_page_and_the_same_numbers_in_json(folders, tmp_path, capsys):
     assert main(words(folders, tmp_path / "a.html")) == 0
     text = capsys.readouterr().out
@@ -707,6 +709,7 @@ def test_the_same_measures_come_from_folders(sfumato, patients, evaluated, tmp_p
     }
 
 
+@pytest.mark.slow
 def test_records_that_were_not_drawn_or_were_changed_are_measured_and_reported_so(sfumato, evaluated, tmp_path):
     run = shutil.copytree(evaluated / "run", tmp_path / "run")
     made = shutil.copytree(evaluated / "made", tmp_path / "made")

@@ -222,6 +222,7 @@ def test_people_whom_nothing_can_be_measured_on_are_not_counted_as_measured(sfum
     assert re.search(r"^all +7 ", shown.out, re.M), shown.out
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_films_of_movielens_for_people_who_were_kept_out(sfumato, tmp_path):
     words = ("--model", "matrix_factorization", "--model-options", "factors=8", "offset=3.5", "--noise", 0.5)

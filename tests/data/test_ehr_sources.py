@@ -243,6 +243,7 @@ def test_a_stay_without_an_outcome_and_a_folder_without_stays_are_refused(challe
         physionet2012(tmp_path / "empty", challenge / "outcomes.txt")
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_real_set_is_what_another_pivot_gives_and_is_read_within_20_seconds(shared: Path):
     start = time.perf_counter()

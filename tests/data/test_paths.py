@@ -461,6 +461,7 @@ def test_a_picture_that_is_gone_between_the_look_and_its_turn_is_named(
 # Labeled Faces in the Wild as people in one line, from Hugging Face and from the path, and trained on.
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_faces_of_a_parquet_file_are_people_to_train_on(shared: Path, tmp_path: Path) -> None:
     file = shared / "lfw_112.parquet"

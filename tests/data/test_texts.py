@@ -533,6 +533,7 @@ def test_fields_longer_than_the_csv_module_allows_are_read_and_blank_lines_passe
     assert open_examples(tmp_path / "t.csv", length=3).targets.tolist() == [0, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_ag_news_is_read_as_published(shared: Path) -> None:
     data = open_examples(shared / "ag_news_test.csv", length=32)

@@ -512,6 +512,7 @@ def test_pictures_of_another_size_are_refused():
         mobilefacenet()(torch.zeros(1, 3, 112, 96))
 
 
+@pytest.mark.slow
 @pytest.mark.shared
 def test_the_published_weights_report_people_of_lfw_separate(shared):
     model = mobilefacenet()
