@@ -145,7 +145,7 @@ def ordinary(like: Table, weight: Tensor) -> Table:
 
 
 def _made(like: Table, weight: Tensor, kind: type[nn.Embedding], bags: type[nn.EmbeddingBag]) -> Table:
+    rows, width = weight.shape
     if isinstance(like, nn.Embedding):
-        return kind(*weight.shape, _weight=weight)
-    settings = {"mode": like.mode, "include_last_offset": like.include_last_offset}
-    return bags(*weight.shape, _weight=weight, **settings)
+        return kind(rows, width, _weight=weight)
+    return bags(rows, width, mode=like.mode, include_last_offset=like.include_last_offset, _weight=weight)

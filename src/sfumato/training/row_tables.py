@@ -11,6 +11,7 @@ step changes the rows above a threshold, see `training.table_training`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -269,8 +270,17 @@ class OwedTables(Tables):
         self._averaged = False
 
     def start(self, steps: RowSteps, mechanism: Mechanism) -> None:
-        """With what the optimiser keeps of each row."""
+        """With what the optimiser keeps of each row.
+
+        Raises:
+            InputError: the optimiser is not linear in the gradients, too.
+        """
         super().start(steps, mechanism)
+        if steps.adam is not None:
+            raise InputError(
+                f"deferred noise needs plain SGD, with or without momentum, got {steps.optimizer}; use server=sgd, or "
+                "tables=adafest, or tables=dense"
+            )
         self._history = History(
             momentum=steps.momentum,
             nesterov=steps.nesterov,
@@ -343,6 +353,9 @@ class OwedTables(Tables):
 class CountedTables(Tables):
     """With noisy counts that select rows (DP-AdaFEST).
 
+    Which rows are selected, and their noisy gradients, are released: what Adam keeps of these rows is post-processing.
+    Its moments move in the steps that select a row, as those of torch's SparseAdam do.
+
     Args:
         layers: as for `Tables`.
         how: the plan's settings.
@@ -351,16 +364,23 @@ class CountedTables(Tables):
     def __init__(self, layers: Mapping[str, Table], how: SelectedTables) -> None:
         super().__init__(layers, in_place=how.in_place)
         self._how = how
+        self._moments: dict[str, np.ndarray] = {}
 
     def start(self, steps: RowSteps, mechanism: Mechanism) -> None:
-        """With plain SGD: momentum and averages move rows that no step selects."""
+        """With plain SGD or Adam: momentum and averages move rows that no step selects."""
         super().start(steps, mechanism)
         if steps.momentum or steps.weight_decay or steps.average is not None:
             raise InputError(
                 "tables=adafest changes selected rows only, so it needs SGD without momentum, weight_decay and "
-                "ema_decay; leave these out, or use tables=deferred"
+                "ema_decay, or Adam without the last two; leave these out, or use tables=deferred"
             )
         self._how.threshold(self._how.multipliers(mechanism.multiplier)[0], rows=self.rows)  # refuses too many
+        if steps.adam is not None:  # no memory is taken before a row is written to
+            self._moments = {
+                f"{name}/{moment}": np.zeros_like(weight)
+                for name, weight in self._weights.items()
+                for moment in ("first", "second")
+            }
 
     def counts(self) -> RowCounts | None:
         """Of the rows that the examples of a step read."""
@@ -370,7 +390,6 @@ class CountedTables(Tables):
         """In the rows whose noisy count is above the threshold."""
         assert self._steps is not None
         assert share.counts is not None
-        rate, _ = self._steps.at(round)
         threshold = self._how.threshold(selection, rows=self.rows)
         finite = True
         for (name, weight), total, counted in zip(
@@ -384,10 +403,34 @@ class CountedTables(Tables):
             if noise_std:
                 stream = self._source().stream("row noise", name, round)
                 gradient += noise_std * stream.normals_of(survivors, weight.shape[1])
-            moved = weight[survivors] - rate * gradient / denominator
+            moved = weight[survivors] - self._change(name, survivors, gradient, round, denominator)
             weight[survivors] = moved
             finite &= bool(np.isfinite(moved).all())
         return finite
+
+    def state(self) -> dict[str, Tensor]:
+        """With the moments of Adam."""
+        return {**super().state(), **{name: torch.from_numpy(each) for name, each in self._moments.items()}}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """With the moments of Adam."""
+        super().load(tensors)
+        for name, each in self._moments.items():
+            each[...] = tensors[name].numpy()
+
+    def _change(self, name: str, rows: np.ndarray, gradient: np.ndarray, round: int, denominator: float) -> np.ndarray:
+        """What is taken from selected rows, float64 [n, d], for the noisy sum of their gradients."""
+        assert self._steps is not None
+        rate, _ = self._steps.at(round)
+        if self._steps.adam is None:
+            return rate * gradient / denominator
+        one, two, least = self._steps.adam
+        mean = gradient / denominator
+        first, second = self._moments[f"{name}/first"], self._moments[f"{name}/second"]
+        first[rows] += (1 - one) * (mean - first[rows])
+        second[rows] += (1 - two) * (mean**2 - second[rows])
+        rate *= math.sqrt(1 - two ** (round + 1)) / (1 - one ** (round + 1))
+        return rate * first[rows] / (np.sqrt(second[rows]) + least)
 
     def _survivors(self, name: str, size: int, counted: RowSum, round: int, std: float, threshold: float) -> np.ndarray:
         """Rows above the threshold in rising order, int64 [n]: of those that were read, and of others by noise alone.
