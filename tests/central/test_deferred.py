@@ -382,6 +382,11 @@ def limited() -> Clicks:
     [
         ({"server": "adam"}, clicks, "deferred noise needs plain SGD, with or without momentum, got Adam; use"),
         ({"server": "adagrad"}, clicks, "got Adagrad; use server=sgd, or tables=dense"),
+        (
+            {"tables": DeferredTables(in_place=True), "server": Optimizer(ema_decay=0.9)},
+            clicks,
+            "tables.in_place trains in the one that is given",
+        ),
         ({"noise": Tree(noise_multiplier=1.0), "cohort": "shuffled"}, clicks, "independent from step to step"),
         ({}, Tied, "shares its weight with tables.1"),
         ({}, OneLayerTwice, "shares its weight with tables.1"),

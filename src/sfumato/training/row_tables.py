@@ -273,9 +273,14 @@ class OwedTables(Tables):
         """With what the optimiser keeps of each row.
 
         Raises:
-            InputError: the optimiser is not linear in the gradients, too.
+            InputError: the optimiser is not linear in the gradients, too, or what is released is not what trains.
         """
         super().start(steps, mechanism)
+        if self._in_place and steps.average is not None:
+            raise InputError(
+                "ema_decay releases a moving average, which is a second table, and tables.in_place trains in the one "
+                "that is given; leave out one of the two"
+            )
         if steps.adam is not None:
             raise InputError(
                 f"deferred noise needs plain SGD, with or without momentum, got {steps.optimizer}; use server=sgd, or "

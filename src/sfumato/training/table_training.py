@@ -45,8 +45,9 @@ class DeferredTables:
 
     Attributes:
         in_place: train in the tables of the given module, which may lie in a memory-mapped file, instead of in a copy
-            of them: half the memory. They are then those of the released model. After an error they hold NaN, as rows
-            that lack noise would show which were read; make the module anew to resume.
+            of them: half the memory. Its rows lack noise while the run goes on, and at its end they are those of the
+            released model. After an error they hold NaN, as rows that lack noise would show which were read; make the
+            module anew to resume.
     """
 
     in_place: bool = False
