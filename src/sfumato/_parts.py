@@ -31,6 +31,7 @@ Adaptive(norm=0.1, quantile=0.5)
 
 import dataclasses
 import functools
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, dataclass_transform
@@ -90,7 +91,7 @@ class Kinds(Generic[T]):
             InputError: no such kind, no such field, or a value that stands for nothing.
         """
         if type(value) in self.kinds.values():  # a subclass may run something else than it says
-            return value  # pyright: ignore[reportReturnType]
+            return _plain(value)
         base: Any = next(iter(self.kinds.values()))() if default is None else default
         if isinstance(value, str) and self._one_number:
             raise InputError(f"{of or 'it'} must be a number or none, got {value:.60}")
@@ -261,7 +262,7 @@ def _resolved(
             path, kinds = f"{of}.{name}" if of else name, fields[name].metadata.get(KINDS)
             if kinds is not None:
                 value = kinds(value, found.get(name, current(fields[name])), of=path)
-            found[name] = _tuples(value)
+            found[name] = _held(fields[name], value, path)
     return found
 
 
@@ -327,6 +328,41 @@ def _is_number(value: object) -> bool:
     return not isinstance(value, bool | bytes) and hasattr(value, "__float__")
 
 
-def _tuples(value: Any) -> Any:
-    """Lists of a file as tuples, which frozen parts hold."""
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+def _held(field: dataclasses.Field[Any], value: Any, path: str) -> Any:
+    """What a field holds of a value: a whole number where it is declared whole, and a truth value where it is one.
+
+    Raises:
+        InputError: "no" or 0 for a truth value, for example.
+    """
+    made = _plain(value)
+    declared = field.type if isinstance(field.type, str) else inspect.formatannotation(field.type)
+    if declared == "bool" and not isinstance(made, bool):
+        raise InputError(f"{path} must be True or False, got {made!r:.60}")
+    whole = declared in ("int", "int | None") and isinstance(made, float) and made.is_integer()
+    return int(made) if whole else made
+
+
+def _plain(value: Any) -> Any:
+    """A value as frozen parts hold it: numbers and lists of other libraries may change once a plan is accounted for.
+
+    >>> import numpy as np
+    >>> _plain([np.float32(0.5), np.arange(2)]), _plain("tree"), _plain(True)
+    ((0.5, (0, 1)), 'tree', True)
+    """
+    if hasattr(value, "tolist") and not isinstance(value, type):  # of NumPy, torch, pandas: scalars, too
+        value = value.tolist()
+    if type(value) in (list, tuple):
+        made = tuple(map(_plain, value))
+        same = type(value) is tuple and all(one is other for one, other in zip(made, value, strict=True))
+        return value if same else made
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        fields = ((field, getattr(value, field.name)) for field in dataclasses.fields(value) if field.init)
+        held = ((field.name, _held(field, each, field.name), each) for field, each in fields)
+        changes = {name: made for name, made, each in held if made is not each}
+        return dataclasses.replace(value, **changes) if changes else value
+    if type(value) in (int, float) or not _is_number(value):
+        return value
+    try:
+        return int(value) if isinstance(value, int) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return value  # which a check of the field refuses

@@ -13,10 +13,12 @@ from sfumato._random import RandomSource
 from sfumato.accounting.strategies import BandedToeplitz, BufferedToeplitz, InverseBanded
 from sfumato.central import DPSGD
 from sfumato.federated import FedAvg, FedEmb, FedSGD
+from sfumato.federated.client import ClientTraining
 from sfumato.mechanisms import BLT, Banded, Gaussian
 from sfumato.mechanisms import NOISES as NOISE_KINDS
 from sfumato.sampling import Poisson
 from sfumato.training import Server
+from sfumato.training.server import Optimizer
 from sfumato.voting import AEDPFL
 
 PLANS = {
@@ -281,12 +283,37 @@ def test_a_sampler_of_ones_own_is_refused():
         ({"roundz": 3}, r"FedEmb has no field roundz \(did you mean rounds\?\)"),
         ({"client": {"loss": "softmax", "los": 1}}, "client has no field los"),
         ({"noise": [1.0]}, "noise must be one of gaussian, .*, or a number, got"),
+        ({"trainable": None}, "trainable must be a text, got None"),
+        ({"server.nesterov": "no"}, "server.nesterov must be True or False, got 'no'"),
+        ({"server": Optimizer(nesterov=0)}, "nesterov must be True or False, got 0"),
+        ({"clipping": {"kind": "per_layer", "shares": 1.0}}, "clipping.shares must be a list of numbers, got 1.0"),
     ],
     ids=str,
 )
 def test_a_field_that_is_none_is_one_line_with_its_path(fields, message):
     with pytest.raises(InputError, match=message):
         FedEmb(**fields)
+
+
+def test_a_plan_holds_numbers_that_nobody_else_can_change():
+    """A tensor or an array that is changed after the budget was met would be other noise than was accounted for."""
+    noise, shares, size = torch.tensor(2.0), np.array([1.0, 3.0]), np.array(4.0)
+    bound = {"kind": "per_layer", "shares": shares}
+    plan = DPSGD(steps=np.array(2), noise=Gaussian(noise_multiplier=noise), clipping=bound, cohort=size)  # pyright: ignore
+    for each in (noise, shares, size):
+        each[...] = 0.0
+    assert plan == DPSGD(steps=2, noise=2.0, clipping={"kind": "per_layer", "shares": (1.0, 3.0)}, cohort=4)
+    assert json.loads(json.dumps(plan.to_json())) == json.loads(json.dumps(plan.replace(noise=2.0).to_json()))
+    given = Gaussian(noise_multiplier=1.0)
+    assert DPSGD(noise=given).noise is given  # what holds plain numbers stays the object that it is
+
+
+def test_a_whole_number_may_be_written_with_a_point():
+    client = {"epochs": 1.0, "batch_size": 2.0, "at_once": 2.0, "threads": 1.0}
+    plan = FedAvg(rounds=1.0, cohort=2.0, noise=0.0, clipping=None, client=client, seed=1.0)  # pyright: ignore
+    assert (type(plan.rounds), type(plan.cohort.size), type(plan.seed)) == (int, int, int)
+    assert plan.client == ClientTraining(epochs=1, batch_size=2, at_once=2, threads=1)
+    assert {type(getattr(plan.client, name)) for name in client} == {int}
 
 
 def test_a_word_or_a_number_keeps_what_it_does_not_say():

@@ -150,6 +150,8 @@ class PerLayer(NormBound):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.shares is not None and not isinstance(self.shares, tuple | list):
+            raise InputError(f"shares must be a list of numbers, got {self.shares!r:.60}; give one for each layer")
         for share in self.shares or ():
             _check.positive(shares=share)
 

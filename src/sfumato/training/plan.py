@@ -132,6 +132,8 @@ class Plan:
             _check.whole(population=self.population)
         if self.delta is not None:
             _check.between(0.0, 1.0, ends="()", delta=self.delta)
+        if not isinstance(self.trainable, str):
+            raise InputError(f"trainable must be a text, got {self.trainable!r:.60}; for every parameter write all")
         z = self.noise.noise_multiplier
         if self.clipping.norm is None and z:
             raise InputError(
