@@ -158,7 +158,6 @@ def flattened(kind: Any, settings: Mapping[str, Any]) -> tuple[dict[str, Any], O
             flat[name] = value
     single = {name: value for name, value in flat.items() if value is None or isinstance(value, str | int | float)}
     options = read_options(kind, [f"{flag_of(name)}={value}" for name, value in single.items()])
-    flat = {name: value for name, value in flat.items() if name not in options.planned}
     return {name: "none" if value is None and name in options.parts else value for name, value in flat.items()}, options
 
 
