@@ -3,6 +3,7 @@
 import doctest
 import importlib
 import pkgutil
+import re
 import subprocess
 import sys
 import time
@@ -16,6 +17,7 @@ import torch
 import sfumato
 from sfumato._bar import bar
 from sfumato._extras import TRAIN
+from sfumato._lazy import _REMOVED
 from sfumato._torch import one_thread_each
 from slow import one_in, slow_but
 
@@ -137,6 +139,21 @@ def test_a_name_that_no_one_has_is_an_error_and_rooms_are_found():
 
     assert data is sys.modules["sfumato.data"]
     assert not hasattr(sfumato, "nothing_of_this_name")
+
+
+@pytest.mark.parametrize(("package", "name"), [(package, name) for package in _REMOVED for name in _REMOVED[package]])
+def test_a_name_that_is_gone_says_what_takes_its_place(package: str, name: str):
+    room = importlib.import_module(package)
+    instead = _REMOVED[package][name]
+    with pytest.raises(AttributeError, match=re.escape(f"{package}.{name} is gone: {instead}")):
+        getattr(room, name)
+    with pytest.raises(ImportError, match=re.escape(f"{package}.{name} is gone: {instead}")):
+        exec(f"from {package} import {name}")
+    for path in re.findall(r"copy ([\w/.]+)", instead):
+        assert (Path(__file__).parents[1] / path).exists()
+    for dotted in re.findall(r"sfumato[\w.]+", instead):
+        place, _, last = (f"{dotted}.{name}" if "import it from" in instead else dotted).rpartition(".")
+        assert hasattr(importlib.import_module(place), last)
 
 
 @pytest.mark.slow

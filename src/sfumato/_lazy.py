@@ -58,6 +58,7 @@ _OPEN = {
     "open_examples(…, schema=FILE)": "table",
     "open_examples(…, targets=False)": "unlabelled",
 }
+_VOTES = "DataDependentCost NotPrivate ReleasedCost VoteSensitivity release_cost release_renyi threshold_cost vote_cost"
 _REMOVED = {
     "sfumato.data": {
         **{old: f"call sfumato.data.{call}" for call, names in _OPEN.items() for old in names.split()},
@@ -66,6 +67,42 @@ _REMOVED = {
         "writers": "copy recipes/fedemb_writers/writers.py",
     },
     "sfumato.labels": {"NoisyHistogram": "it is sfumato.labels.Counted"},
+    "sfumato.accounting": {
+        **dict.fromkeys(("Budget", "BudgetExceeded", "Ledger", "Totals"), "import it from sfumato.ledger"),
+        "Statement": "import it from sfumato.statement",
+        **dict.fromkeys(("ExtrapolationRow", "extrapolate"), "import it from sfumato.report"),
+        **dict.fromkeys(_VOTES.split(), "import it from sfumato.voting"),
+        **dict.fromkeys(("from_dp_event", "to_dp_event"), "copy tests/dp_accounting_events.py"),
+    },
+    "sfumato.central": {"OwnLoss": "it is sfumato.central.CustomLoss"},
+    "sfumato.clipping": {
+        "ConstantClipNorm": "it is sfumato.clipping.Flat",
+        "PerLayerClipNorm": "it is sfumato.clipping.PerLayer",
+        "AutomaticClipNorm": "it is sfumato.clipping.Automatic",
+        **dict.fromkeys(("AdaptiveClipNorm", "QuantileRule"), "it is sfumato.clipping.Adaptive"),
+    },
+    "sfumato.mechanisms": {
+        "IndependentGaussian": "it is sfumato.mechanisms.Gaussian",
+        "CorrelatedGaussian": "take Tree, Banded, BLT or BISR",
+    },
+    "sfumato.models": dict.fromkeys(("VGG", "vgg"), "copy recipes/normalisation_mnist/vgg.py"),
+    "sfumato.per_example": dict.fromkeys(("Recheck", "SelfCheck", "self_check"), "import it from sfumato.guard"),
+    "sfumato.sampling": {
+        "PoissonSampling": "it is sfumato.sampling.Poisson",
+        "CyclicPoissonSampling": "it is sfumato.sampling.CyclicPoisson",
+        "FixedSizeSampling": "it is sfumato.sampling.FixedSize",
+        "MinSeparationSampling": "it is sfumato.sampling.MinSeparation",
+        "ShuffledEpochs": "it is sfumato.sampling.Shuffled",
+        "OwnClients": "it is sfumato.sampling.SingleUserClients",
+    },
+    "sfumato.synthesis": dict.fromkeys(
+        ("BaselineResult", "BaselineSynthesizer", "CRNNGAN", "Copies", "RCGAN", "TimeGAN", "load_baseline"),
+        "copy recipes/ehr_baselines",
+    ),
+    "sfumato.training": {
+        "Opening": "it is sfumato.training.InitialRelease",
+        **dict.fromkeys(("PrivatePlan", "TrainingPlan"), "it is sfumato.training.Plan"),
+    },
 }
 """Names that a package once had, and what to do in their place."""
 
