@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -17,13 +18,12 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from sfumato import data
 from sfumato._check import InputError
 from sfumato.data import from_arrays, gather, glyphs, open_examples, open_users, readers, write_store
 from sfumato.data.mapped import ChunkedRows
 from sfumato.data.readers.tables import open_source
 from sfumato.data.records import Reader, Records
-from sfumato.data.store.cache import copies, folder, remove
+from sfumato.data.store.cache import Cache, _alone, copies, folder, remove
 
 
 @pytest.fixture
@@ -127,6 +127,70 @@ def test_a_copy_takes_no_more_than_a_tenth_of_the_free_disk_unasked(
     assert len(open_users(flat_folder, store=tmp_path / "named")) == 6
     monkeypatch.setattr("shutil.disk_usage", lambda path: SimpleNamespace(free=21 * 256 * 10))
     assert len(open_users(flat_folder, keep="decoded")) == 6
+
+
+def test_a_source_that_changes_while_it_is_read_is_read_anew(
+    tmp_path: Path, small: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise the copy of the new file would hold the old one's records."""
+    path = _npz(tmp_path / "a.npz")
+    read = readers.arrays.read_npz
+
+    def replaced(file: Path) -> Any:
+        found = read(file)
+        np.savez(tmp_path / "b.npz", inputs=np.zeros((40, 3)), users=np.arange(40) % 5, labels=np.arange(40) % 2)
+        (tmp_path / "b.npz").replace(path)
+        return found
+
+    monkeypatch.setattr(readers.arrays, "read_npz", replaced)
+    assert np.abs(open_users(path).examples(0)[0]).max() > 0
+    monkeypatch.setattr(readers.arrays, "read_npz", read)
+    assert np.abs(open_users(path).examples(0)[0]).max() == 0
+
+
+def test_what_others_keep_in_the_folder_of_copies_is_no_copy(flat_folder: Path, small: None) -> None:
+    open_users(flat_folder)
+    for name in ("photos", ".Trash"):
+        (folder() / name).mkdir()
+    assert [each.source for each in copies()] == [str(flat_folder)]
+    for name in ("photos", ".Trash", "", ".", ".."):
+        with pytest.raises(InputError, match="there is no copy"):
+            remove(name)
+    assert (folder() / "photos").is_dir()
+
+
+def test_a_copy_that_is_being_written_is_not_removed(flat_folder: Path, small: None) -> None:
+    open_users(flat_folder)
+    (copy,) = copies()
+    cache = Cache((), flat_folder, lambda: ())
+    with cache.building(copy.path) as there:
+        assert there
+        with pytest.raises(InputError, match=f"the copy {copy.key} of .* is being written by another process"):
+            remove(copy.key)
+    assert remove(copy.key).key == copy.key
+    assert copies() == []
+
+
+def test_who_waited_for_a_lock_that_was_removed_is_alone_with_the_new_one(tmp_path: Path) -> None:
+    lock, held = tmp_path / "x.lock", list[int]()
+
+    def other_process() -> None:  # removes the copy while this one waits, and a third begins
+        lock.unlink()
+        os.close(held.pop())
+        held.append(_alone(lock))
+
+    held.append(_alone(lock))
+    calls = iter([other_process, lambda: os.close(held.pop())])
+    mine = _alone(lock, lambda: next(calls)())
+    assert os.path.samestat(os.fstat(mine), os.stat(lock))
+    assert next(calls, None) is None
+    os.close(mine)
+
+
+def test_a_name_that_is_no_text_is_a_source_like_any(flat_folder: Path, small: None) -> None:
+    odd = flat_folder.rename(Path(os.fsdecode(os.fsencode(flat_folder) + b"\xff")))
+    assert len(open_users(odd)) == 6
+    assert [each.source for each in copies()] == [str(odd)]
 
 
 def test_a_copy_that_is_not_there_is_not_removed(small: None) -> None:
@@ -352,20 +416,3 @@ def test_what_holds_no_inputs_is_refused(name, tmp_path):
     np.savez(tmp_path / "odd.npz", weights=np.zeros(3))
     with pytest.raises(InputError):
         open_examples(tmp_path / name, targets=False)
-
-
-@pytest.mark.parametrize(
-    ("name", "instead"),
-    [
-        ("load", r"call sfumato.data.open_users\(…\)"),
-        ("from_table", r"call sfumato.data.open_users\(…, user=COLUMN\)"),
-        ("unlabelled", r"call sfumato.data.open_examples\(…, targets=False\)"),
-        ("lfw_pairs", "import it from sfumato.metrics"),
-    ],
-)
-def test_a_name_that_is_gone_says_what_takes_its_place(name: str, instead: str) -> None:
-    with pytest.raises(AttributeError, match=f"sfumato.data.{name} is gone: {instead}"):
-        getattr(data, name)
-    with pytest.raises(ImportError, match=f"sfumato.data.{name} is gone: {instead}"):
-        exec(f"from sfumato.data import {name}")
-    assert not hasattr(data, name)

@@ -14,17 +14,22 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import PIL
 
 from sfumato._check import InputError
 from sfumato._files import sibling
 from sfumato.data.store.seal import PICTURES, partial_folder, read_facts
+
+_KEY = re.compile(r"[0-9a-f]{16}")
 
 
 def folder() -> Path:
@@ -56,11 +61,16 @@ class Cache:
         identity = [
             PIL.__version__,
             str(self.source.absolute()),
-            [[str(each), *look_at(os.stat(each))] for each in self.files()],
+            self._looks,
             *map(str, self.facts),
             *rows,
         ]
         return folder() / hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+
+    @cached_property
+    def _looks(self) -> list[list[Any]]:
+        """How the files look when they are first asked for, before anything is read: what is read belongs to this."""
+        return [[str(each), *look_at(os.stat(each))] for each in self.files()]
 
     @contextlib.contextmanager
     def building(self, place: Path) -> Iterator[bool]:
@@ -69,24 +79,53 @@ class Cache:
         Raises:
             InputError: the folder cannot be written.
         """
+
+        def waiting() -> None:
+            warnings.warn(f"another process reads {self.source}; waiting for its copy in {place}", stacklevel=4)
+
         try:
             place.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            handle = os.open(sibling(place, after=".lock"), os.O_CREAT | os.O_RDWR, 0o600)
+            handle = _alone(sibling(place, after=".lock"), waiting)
         except OSError as error:
             raise InputError(
                 f"{place.parent} cannot be written: {error.strerror}; name a folder for a copy of the data: --store "
                 "FOLDER (store=), or another place for all of them: SFUMATO_CACHE"
             ) from None
         try:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                warnings.warn(f"another process reads {self.source}; waiting for its copy in {place}", stacklevel=2)
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            sibling(place, after=".source").write_text(f"{self.source.absolute()}\n")
+            sibling(place, after=".source").write_bytes(os.fsencode(self.source.absolute()) + b"\n")
             yield place.exists()
         finally:
             os.close(handle)
+
+
+def _alone(lock: Path, waiting: Callable[[], None] | None = None) -> int:
+    """A descriptor of a locked file, which is the one that others find under this name: `remove` deletes it.
+
+    Args:
+        lock: the file; it is made.
+        waiting: is called before this waits for another process; None refuses to wait.
+
+    Raises:
+        BlockingIOError: another process has it.
+        OSError: it cannot be written.
+    """
+    while True:
+        handle = os.open(lock, os.O_CREAT | os.O_RDWR, 0o600)
+        try:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if waiting is None:
+                    raise
+                waiting()
+                fcntl.flock(handle, fcntl.LOCK_EX)
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.samestat(os.fstat(handle), os.stat(lock)):
+                    return handle
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)
 
 
 def copy_note(place: Path) -> str:
@@ -123,7 +162,8 @@ class Copy:
 def copies() -> list[Copy]:
     """All that are kept, by their keys."""
     root = folder()
-    keys = {entry.name.partition(".")[0] for entry in root.iterdir()} if root.is_dir() else set[str]()
+    names = {entry.name.partition(".")[0] for entry in root.iterdir()} if root.is_dir() else set[str]()
+    keys = filter(_KEY.fullmatch, names)  # the folder may hold what is none of ours
     found = []
     for key in sorted(keys):
         path = root / key
@@ -138,7 +178,7 @@ def copies() -> list[Copy]:
             Copy(
                 key=key,
                 path=path,
-                source=source.read_text().strip() if source.exists() else "",
+                source=os.fsdecode(source.read_bytes()).strip() if source.exists() else "",
                 size=sum(map(bytes_in, parts)),
                 finished=bool(facts),
                 users=facts.get("users"),
@@ -152,17 +192,26 @@ def remove(key: str) -> Copy:
     """Delete a copy.
 
     Raises:
-        InputError: there is none of this key.
+        InputError: there is none of this key, or a process is writing it.
     """
     found = next((each for each in copies() if each.key == key), None)
     if found is None:
         have = ", ".join(each.key for each in copies()) or "none"
         raise InputError(f"there is no copy {key!r} in {folder()}; it has {have}")
-    for part in _parts(found.path):
-        if part.is_dir():
-            shutil.rmtree(part)
-        else:
-            part.unlink(missing_ok=True)
+    try:
+        handle = _alone(sibling(found.path, after=".lock"))
+    except BlockingIOError:
+        raise InputError(
+            f"the copy {key} of {found.source} is being written by another process; stop that one, or wait for it"
+        ) from None
+    try:
+        for part in _parts(found.path):
+            if part.is_dir():
+                shutil.rmtree(part)
+            else:
+                part.unlink(missing_ok=True)
+    finally:
+        os.close(handle)
     return found
 
 
