@@ -82,7 +82,7 @@ class Sfumato:
 
     def next_step(self) -> Answer:
         """Asking for the epsilon of a run with one step more; and for that of the whole run anew."""
-        from sfumato.accounting.running import RunningCost
+        from sfumato.accounting.guarantees import RunningCost
 
         forget()
         run = RunningCost(self.acc.Gaussian(1.0).poisson(0.01), delta=1e-5)

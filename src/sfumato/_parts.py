@@ -338,8 +338,9 @@ def _held(field: dataclasses.Field[Any], value: Any, path: str) -> Any:
     declared = field.type if isinstance(field.type, str) else inspect.formatannotation(field.type)
     if declared == "bool" and not isinstance(made, bool):
         raise InputError(f"{path} must be True or False, got {made!r:.60}")
-    whole = declared in ("int", "int | None") and isinstance(made, float) and made.is_integer()
-    return int(made) if whole else made
+    if declared in ("int", "int | None") and isinstance(made, float) and made.is_integer():
+        return int(made)
+    return made
 
 
 def _plain(value: Any) -> Any:
@@ -349,13 +350,13 @@ def _plain(value: Any) -> Any:
     >>> _plain([np.float32(0.5), np.arange(2)]), _plain("tree"), _plain(True)
     ((0.5, (0, 1)), 'tree', True)
     """
-    if hasattr(value, "tolist") and not isinstance(value, type):  # of NumPy, torch, pandas: scalars, too
+    if hasattr(type(value), "tolist"):  # of NumPy, torch, pandas: scalars, too
         value = value.tolist()
     if type(value) in (list, tuple):
         made = tuple(map(_plain, value))
         same = type(value) is tuple and all(one is other for one, other in zip(made, value, strict=True))
         return value if same else made
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+    if dataclasses.is_dataclass(type(value)):
         fields = ((field, getattr(value, field.name)) for field in dataclasses.fields(value) if field.init)
         held = ((field.name, _held(field, each, field.name), each) for field, each in fields)
         changes = {name: made for name, made, each in held if made is not each}
