@@ -375,7 +375,8 @@ def test_sums_and_slopes_are_those_of_gradients_that_were_written_out(bound, mod
         assert gradients.norm(dim=2).max() > 0.29
 
 
-@pytest.mark.parametrize("size", slow_but([0.01, 0.3, 10.0], 0.3))
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [0.01, 0.3, 10.0])
 def test_the_nearest_mean_is_that_of_all_labellings_written_out(size, model, inputs):
     """All 27 ways to label three rows; a target within the hull or near it, and one far away."""
     gradients, weights, groups = written_out(model, inputs, Flat(norm=0.3), 0.3)
