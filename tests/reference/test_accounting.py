@@ -654,7 +654,7 @@ def test_delta_is_between_the_bounds(adjacency: str, steps: int, q: float, z: fl
 
 
 @pytest.mark.parametrize("adjacency", ["add_remove", "replace"])
-@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("steps", slow_but([1, 2], 1))
 @pytest.mark.parametrize(
     ("q", "z", "delta"), slow_but([(0.1, 1.0, 1e-5), (0.5, 0.7, 1e-8), (0.01, 2.0, 1e-6)], (0.1, 1.0, 1e-5))
 )
