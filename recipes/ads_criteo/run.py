@@ -37,7 +37,8 @@ def cell(method: str, seed: int, run: Path, quick: bool, data: Path | None) -> N
         return
     for epsilon in clicks.epsilons(method)[len(found) :]:
         settings = dict(trials_of(method)[0] if quick else chosen[method][str(epsilon)])
-        settings.pop("validation_log_loss", None)
+        for of_choice in ("validation_log_loss", "tried"):
+            settings.pop(of_choice, None)
         model, statement = clicks.trained(train, method, epsilon, seed, **settings)
         reported = {} if epsilon is None else {"epsilon": statement.epsilon, "delta": statement.delta}
         found.append({"wanted": epsilon, **clicks.scores(model, split.test), **reported, "unit": statement.unit})
