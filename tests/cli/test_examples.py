@@ -415,6 +415,8 @@ def bank() -> None:
     Path("bank.csv").write_text("\n".join(["age,job,y", *rows]) + "\n")
 
 
+_CLICKS = "ads generate clicks.store --rows 3000 --vocabularies 1000 50 --users 300"
+
 NEEDS: dict[str, tuple[str | Callable[[], object], ...]] = {
     "fedrecon": (ratings,),
     "vote ae": (agents,),
@@ -429,6 +431,9 @@ NEEDS: dict[str, tuple[str | Callable[[], object], ...]] = {
     "embed": (_GLYPHS, _FEDEMB),
     "search": (_GLYPHS, _FEDEMB, "embed runs/a glyphs.store --out embeddings.parquet"),
     "dplc": (lambda: [embeddings(Path(f"{whose}.parquet"), seed) for seed, whose in enumerate(("private", "public"))],),
+    "ads train": (_CLICKS,),
+    "ads evaluate": (_CLICKS, "ads train --data clicks.store --epsilon 8 --cohort 100 --steps 3 --out runs/clicks"),
+    "ads sweep": (_CLICKS,),
     "report": (_GLYPHS, _FEDEMB),
     "close": (_GLYPHS, _FEDEMB),
     "compare": (f"{_SMALL} > small-batches.json", f"{_LARGE} > large-batches.json"),

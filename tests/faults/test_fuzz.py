@@ -489,7 +489,11 @@ WHOLE = {
 }
 """Command lines without a missing word, to look at one wild word behind them."""
 
-GUARDS = {"data glyphs": ("--identities", "2", "--images", "2"), "extrapolate": ("--multipliers", "1")}
+GUARDS = {
+    "data glyphs": ("--identities", "2", "--images", "2"),
+    "ads generate": ("--rows", "50", "--vocabularies", "20", "--users", "10", "--numeric", "2"),
+    "extrapolate": ("--multipliers", "1"),
+}
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ class Command:
     Attributes:
         module: its file in this package.
         function: takes the options and gives the answer.
-        options: the class of its options, whose docstring begins with what the command does, or with `first` a function
-            that gives it: in the same file, or file.name.
+        options: the class of its options, whose docstring begins with what the command does, or a function that gives
+            it, with `first` from that: in the same file, or file.name.
         summary: one line for the overview.
         example: one use, in its help.
         matters: the options that the short help shows, by field name, with blanks between them; empty for the first
@@ -59,7 +59,7 @@ class Command:
     def kind(self) -> Any:
         """The class of its options."""
         found = self.found(self.options)
-        return found if self.first is None else found(self.first)
+        return found(self.first) if self.first is not None else found if isinstance(found, type) else found()
 
     def shown(self, names: Sequence[str]) -> list[str]:
         """Of the options, those of the short help."""
@@ -158,6 +158,40 @@ COMMANDS = {
         summary="synthetic and real health records compared: how faithful, how useful, what attacks find",
         example="sfumato ehr evaluate --real train --holdout held-out --synthetic made --out records.html",
         matters="model synthetic real holdout out schema sensitive most seed",
+    ),
+    "ads train": Command(
+        module="ads",
+        function="train",
+        options="train_group",
+        summary="train a private model of clicks, sales or counts on a log of impressions",
+        example="sfumato ads train --data clicks.store --epsilon 8 --cohort 100",
+        matters="data schema predict unit impressions epsilon tables cohort out resume",
+        reader="train_options",
+    ),
+    "ads evaluate": Command(
+        module="ads",
+        function="evaluate",
+        options="EvaluateOptions",
+        summary="the loss, AUC and calibration of a model of clicks or counts, next to a constant",
+        example="sfumato ads evaluate runs/clicks",
+    ),
+    "ads sweep": Command(
+        module="ads",
+        function="sweep",
+        options="sweep_group",
+        summary="settings chosen for each epsilon, and the loss against epsilon",
+        example=(
+            "sfumato ads sweep --data clicks.store --epsilons 1 10 --clips 10 --rates 0.2 0.5 --cohort 100 --epochs 1"
+        ),
+        matters="data schema epsilons batches clips rates choose impressions out resume",
+        reader="sweep_options",
+    ),
+    "ads generate": Command(
+        module="ads",
+        function="generate",
+        options="GenerateOptions",
+        summary="write a log of impressions whose truth is known",
+        example="sfumato ads generate clicks.store --rows 3000 --vocabularies 1000 50 --users 300",
     ),
     "report": Command(
         module="runs",

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -197,26 +197,30 @@ class BudgetOptions:
     epsilon: float | None = None
 
 
-def grouped(**groups: tuple[Any, str]) -> Any:
+def grouped(does: str = "All options.", /, **groups: tuple[Any, str]) -> Any:
     """A class of options in groups.
 
     Args:
+        does: what the command does.
         groups: by name, in the order of the help: a dataclass, and what the help says of it.
     """
     kind = dataclasses.make_dataclass("Options", [(name, group) for name, (group, _) in groups.items()], kw_only=True)
-    kind.__doc__ = "All options.\n\nAttributes:\n" + "".join(
-        f"    {name}: {about}\n" for name, (_, about) in groups.items()
-    )
+    kind.__doc__ = f"{does}\n\nAttributes:\n" + "".join(f"    {name}: {about}\n" for name, (_, about) in groups.items())
     return kind
 
 
 @functools.cache
 def options_of(name: str) -> Any:
     """The class of all options of an algorithm's command that trains in rounds."""
+    return grouped("All options.", **groups_of(name))
+
+
+def groups_of(name: str) -> dict[str, tuple[Any, str]]:
+    """The groups of these options by name, as `grouped` takes them."""
     plan, examples = ALGORITHMS[name].load(), ALGORITHMS[name].records == "examples"
     how = "How private the run is: --epsilon (and --delta below), or a noise multiplier (--noise) below."
     decide = f"; sampling, bound, noise and {'steps' if examples else 'rounds'} decide the guarantee"
-    return grouped(
+    return dict(
         run=(TrainingRun if examples else EmbeddingRun, "Where the run goes, and how it is watched and saved."),
         data=(
             ExampleDataOptions if examples else DataOptions,
@@ -228,17 +232,21 @@ def options_of(name: str) -> Any:
     )
 
 
-def training_options(name: str, argv: Sequence[str]) -> Any:
+def training_options(
+    name: str, argv: Sequence[str], *, command: str | None = None, usual: Mapping[str, Any] | None = None
+) -> Any:
     """The command's options: of the run to go on with, over them the settings file's, over them the flags.
 
     Args:
         name: of the algorithm.
         argv: the words behind the command's name.
+        command: a command that trains by this algorithm with more options; None for the algorithm's own.
+        usual: settings of a new run of this command where nothing else is given, by field name.
 
     Raises:
         InputError: an unknown option, a wrong type, or a folder or file to read settings from that is of no use.
     """
-    command = ALGORITHMS[name].words
+    command = command or ALGORITHMS[name].words
     options, about = COMMANDS[command].kind(), COMMANDS[command].about()
     answer_help(options, argv, command=command, about=about)
     kind = ALGORITHMS[name].load()
@@ -257,6 +265,10 @@ def training_options(name: str, argv: Sequence[str]) -> Any:
         _replaced_noise(settings, argv)
         found = as_flags(settings, options, source=file, later=later)
         words, later = [*found, *words], [*found, *later]
+    if usual and resume is None:
+        instead = {mine.replace("-", "_") for given, mine in _INSTEAD if find(later, given) is not None}
+        chosen = {setting: value for setting, value in usual.items() if setting not in instead}
+        words = [*as_flags(chosen, options, source=command, later=later), *words]
     words += gathered(argv, "log")
     found = read_flags(options, words, command=command, about=about)
     given = frozenset(word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--"))

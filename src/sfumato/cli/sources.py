@@ -537,8 +537,9 @@ class LabelledDataOptions(ClassOptions):
             field, as cls or json.age.
         folder: for such a table of paths: the folder that they start at. Without it, that of the table.
         schema: for tables: a YAML or JSON file with what is public about each column. It also names the label, the
-            target or the count to predict. Or criteo or criteo-attribution for these logs, with criteo:BUCKETS for
-            another number of hash buckets a column than 10,000.
+            target or the count to predict. Or criteo, criteo-attribution or
+            criteo-attribution-conversions for these logs, with criteo:BUCKETS for another number of hash buckets a
+            column than 10,000.
         store: for texts and tables: a new folder that keeps the numbers of --data, so that memory does not grow with
             them.
         test: test data from a place of their own.
@@ -634,6 +635,7 @@ def read_examples(
         InputError: it is not there, not understood, or holds something that is refused.
     """
     from sfumato import data as datasets
+    from sfumato.data.store.seal import is_store
 
     with bar("reading") as progress:
         options.chosen_classes()  # refuses two
@@ -645,7 +647,7 @@ def read_examples(
             channels=options.channels,
             on_error=options.on_error,
             keep=options.keep,
-            classes=classes or options.schema is not None,  # a schema states what is a class
+            classes=classes or options.schema is not None or is_store(Path(path)),  # these state what is a class
             num_classes=options.num_classes,
             label_names=names,
             vocabulary=options.vocabulary if options.vocabulary != 1 << 15 else None,

@@ -26,6 +26,7 @@ import numpy as np
 from sklearn.metrics import average_precision_score
 
 from sfumato._check import InputError, whole
+from sfumato._lazy import scipy
 from sfumato.metrics.baselines import CONSTANT, area_gain, compared, mean_gain
 
 
@@ -73,6 +74,10 @@ class ClassificationReport:
     examples: int
     not_finite: int
     """Examples whose logits hold NaN or +inf, or nothing but −inf."""
+
+    calibration: float | None = None
+    """With two classes: how many times as many of class 1 are predicted, by probability, as there are; None with more
+    classes, where there is none, or where a score is not finite."""
 
     @property
     def auc_loss(self) -> float | None:
@@ -175,6 +180,7 @@ class ClassificationCounts:
             accuracy=self._right / self._examples,
             log_loss=max(self._loss / self._examples, 0.0),
             auc=self._auc(),
+            calibration=self._calibration(),
             confusion=None if self._confusion is None else self._confusion.copy(),
             examples=self._examples,
             not_finite=self._not_finite,
@@ -185,6 +191,13 @@ class ClassificationCounts:
             return None
         scores, positive = np.concatenate(self._scores), np.concatenate(self._positive)
         return roc_auc(np.clip(scores, -1e300, 1e300), positive) if 0 < positive.sum() < len(positive) else None
+
+    def _calibration(self) -> float | None:
+        if self.num_classes != 2 or self._not_finite:
+            return None
+        predicted = sum(float(scipy.special.expit(margins).sum()) for margins in self._scores)
+        true = sum(int(each.sum()) for each in self._positive)
+        return predicted / true if true else None
 
     def _checked(self, logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Float64 logits [n, classes] and int64 labels [n]."""

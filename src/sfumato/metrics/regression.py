@@ -201,6 +201,10 @@ class CountsReport:
     examples: int
     not_finite: int
     """Examples with a rate that is NaN, infinite, or 0 by a logarithm of minus infinity."""
+    deviance: float
+    """Mean of 2 (y log(y / μ) − y + μ), ≥ 0; infinite where a rate is not finite."""
+    constant_deviance: float
+    """That of the best constant rate."""
 
     def summary(self) -> dict[str, float | int]:
         """The numbers alone, finite ones, for a log."""
@@ -299,6 +303,8 @@ class CountsSums:
             mean_count=float(mean.mean()),
             examples=self._examples,
             not_finite=self._not_finite,
+            deviance=2 * max(float(deviance.mean() / self._examples), 0.0),
+            constant_deviance=2 * max(float(constant.mean() / self._examples), 0.0),
         )
 
 

@@ -636,6 +636,18 @@ _ALL = (
         "A user's contribution to a step is the gradient of the mean loss of the user's rows, clipped as one. Of more "
         "than {most:,} rows, {most:,} are chosen at random in each step.",
     ),
+    Sentence(
+        "selection_counted",
+        "assumptions",
+        "The run is a private selection: the best of a random number of trainings, {mean} on average. All of them are "
+        "counted, as this one run. Their number stays secret. The records that the best one was chosen by are not "
+        "covered.",
+    ),
+    Sentence(
+        "covers_selected",
+        "not_covered",
+        "The model that was selected and its plan are covered. All that the trainings left besides is not.",
+    ),
     Sentence("attributes_public", "assumptions", "What the {count:,} attributes are is public."),
     Sentence(
         "divided_by_position",

@@ -1,4 +1,5 @@
-"""The schemas of Criteo's two public logs of advertisements, under the names `criteo` and `criteo-attribution`.
+"""The schemas of Criteo's two public logs of advertisements, under the names `criteo` and `criteo-attribution`,
+and with sales in the place of clicks `criteo-attribution-conversions`.
 
 The display log has no header and no users: a click, 13 counts that may be missing or negative, 26 hashes of 32 bits
 that may be missing, divided by tabs. The attribution log names its 22 columns, of which uid is the user. Both are read
@@ -30,8 +31,13 @@ from sfumato._check import InputError, one_of, whole
 from sfumato.data.schema import Schema, read_schema
 
 BUCKETS = 10_000
-NAMES: dict[str, Literal["display", "attribution"]] = {"criteo": "display", "criteo-attribution": "attribution"}
-"""What a schema is called where a file could be named, and the log that it is for."""
+CONVERSIONS = "criteo-attribution-conversions"
+NAMES: dict[str, tuple[Literal["display", "attribution"], Literal["click", "conversion"]]] = {
+    "criteo": ("display", "click"),
+    "criteo-attribution": ("attribution", "click"),
+    CONVERSIONS: ("attribution", "conversion"),
+}
+"""What a schema is called where a file could be named, the log that it is for, and what is predicted."""
 
 _LARGEST_COUNT = 1_000_000
 _SECONDS = 30 * 24 * 60 * 60  # that the attribution log covers
@@ -95,9 +101,9 @@ def named_schema(name: Any) -> Schema | None:
         InputError: what follows the colon is no number of buckets.
     """
     word, colon, buckets = str(name).partition(":") if isinstance(name, str | Path) else ("", "", "")
-    log = NAMES.get(word)
-    if log is None:
+    if word not in NAMES:
         return None
     if colon and not (buckets.isascii() and buckets.isdigit() and int(buckets)):
         raise InputError(f"schema {word}:BUCKETS needs a whole number >= 1, got {buckets!r}; for example {word}:100000")
-    return criteo_schema(log, buckets=int(buckets) if colon else BUCKETS)
+    log, label = NAMES[word]
+    return criteo_schema(log, buckets=int(buckets) if colon else BUCKETS, label=label)
