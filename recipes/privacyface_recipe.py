@@ -293,17 +293,21 @@ def measure(model: nn.Module, people: Mapping[str, UserDataset], folds: int) -> 
 
 
 def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
-    """Rows of all methods: recall, how far it is above FedAvg's with the same seed, accuracy, and what is sent."""
-    found = {
-        key: [read_json(place(key, seed) / "measured.json") for seed in range(1 if key in recipe.lone else seeds)]
-        for key in recipe.rows
-    }
-    if not any(each["clusters"] for key, row in recipe.rows.items() if row.releases for each in found[key]):
+    """Rows of all methods: recall, how far it is above FedAvg's with the same seed, accuracy, and what is sent.
+
+    A row is of the seeds that have run; one of which none has run is left out.
+    """
+    found: dict[str, dict[int, dict[str, Any]]] = {}
+    for key in recipe.rows:
+        files = {seed: place(key, seed) / "measured.json" for seed in range(1 if key in recipe.lone else seeds)}
+        if there := {seed: read_json(file) for seed, file in files.items() if file.exists()}:
+            found[key] = there
+    if not any(each["clusters"] for key in found if recipe.rows[key].releases for each in found[key].values()):
         sys.exit("no private cluster was released: take a larger radius, a lower threshold or a larger epsilon")
     made: list[dict[str, Any]] = []
 
     def add(key: str, metric: str, column: str, values: list[float]) -> None:
-        row, first = recipe.rows[key], found[key][0]
+        row, first = recipe.rows[key], next(iter(found[key].values()))
         made.append(
             {
                 "method": row.method,
@@ -319,27 +323,30 @@ def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: 
             }
         )
 
-    columns = list(next(iter(found.values()))[0]["accuracy"])
+    columns = list(next(iter(next(iter(found.values())).values()))["accuracy"])
     for start in recipe.settings:
-        own = {key: row for key, row in recipe.rows.items() if row.start == start}
+        own = {key: recipe.rows[key] for key in found if recipe.rows[key].start == start}
         for key in own:
             for column in (ALL, *columns):
-                add(key, f"recall@FAR={FAR:g}", column, [each["recall"][column] for each in found[key]])
+                add(key, f"recall@FAR={FAR:g}", column, [each["recall"][column] for each in found[key].values()])
         for control in dict.fromkeys(row.control for row in own.values()):
+            others = found.get(f"{start}: {control}", {})
             for key, row in own.items():
                 if row.control != control or row.method == control:
                     continue
                 for column in (ALL, *columns):
                     gains = [
-                        100 * (each["recall"][column] - other["recall"][column])
-                        for each, other in zip(found[key], found[f"{start}: {control}"], strict=False)
-                    ]  # a row of one seed has the first
-                    add(key, f"points of recall above {control} with the same seed", column, gains)
+                        100 * (each["recall"][column] - others[seed]["recall"][column])
+                        for seed, each in found[key].items()
+                        if seed in others
+                    ]
+                    if gains:
+                        add(key, f"points of recall above {control} with the same seed", column, gains)
         for key in own:
             for column in columns:
-                add(key, "accuracy in ten folds", column, [each["accuracy"][column][0] for each in found[key]])
+                add(key, "accuracy in ten folds", column, [each["accuracy"][column][0] for each in found[key].values()])
         for key in own:
-            values = [each["kilobytes"] or 0.0 for each in found[key]]
+            values = [each["kilobytes"] or 0.0 for each in found[key].values()]
             if any(values):
                 add(key, "kB that clients send besides the backbone", "all rounds", values)
     return made

@@ -111,6 +111,13 @@ def ours(model: Clicks, held: tuple[np.ndarray, ...], size: int, tables: str, ga
     from sfumato.central import DPSGD
     from sfumato.data import examples_from_arrays
     from sfumato.training import Callback, RunOptions, Stop
+    from sfumato.training.table_training import DeferredTables, DenseTables, SelectedTables
+
+    kinds: dict[str, Any] = {
+        "dense": DenseTables(),
+        "deferred": DeferredTables(in_place=True),
+        "adafest": SelectedTables(in_place=True),
+    }
 
     class Turns(Callback):
         def on_start(self, plan: dict[str, Any], rounds: int, done: int) -> None:
@@ -128,7 +135,7 @@ def ours(model: Clicks, held: tuple[np.ndarray, ...], size: int, tables: str, ga
         clipping=CLIP_NORM,
         noise=NOISE,
         server={"learning_rate": RATE},
-        tables=tables,
+        tables=kinds[tables],
         examples={"micro_batch": micro},
     )
     plan.fit(model, examples_from_arrays((numbers, ids), targets), loss=losses, options=RunOptions(callbacks=[Turns()]))

@@ -13,11 +13,12 @@ from sfumato import accounting as acc
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD
-from sfumato.clipping import Adaptive, RowCounts, RowSum
-from sfumato.mechanisms import Tree
+from sfumato.clipping import Adaptive, ClippedSum, Flat, RowCounts, RowSum
+from sfumato.clipping.clipped_sum import Layout
+from sfumato.mechanisms import Gaussian, Tree
 from sfumato.training import RunOptions
 from sfumato.training.row_tables import CountedTables, above
-from sfumato.training.server import Optimizer
+from sfumato.training.server import Optimizer, Server
 from sfumato.training.table_training import SelectedTables
 
 SOURCE = RandomSource.from_seed(5)
@@ -171,11 +172,47 @@ def test_killed_and_resumed_it_is_byte_identical(tmp_path) -> None:
     assert one == other
 
 
+def test_selected_rows_take_the_steps_of_sparse_adam() -> None:
+    table = torch.nn.Embedding(40, 3)
+    tables = CountedTables({"words": table}, SelectedTables())
+    weight = torch.nn.Parameter(table.weight.detach().clone())
+    server = Server(Optimizer("adam", learning_rate=0.1, momentum=0.9), [torch.zeros(2)])
+    tables.start(server.row_steps(), Gaussian(noise_multiplier=0.0))
+    peer = torch.optim.SparseAdam([weight], 0.1, betas=(0.9, 0.999))
+    generator = torch.Generator().manual_seed(0)
+    for step in range(5):
+        rows = torch.randperm(40, generator=generator)[:7].sort().values
+        gradient = torch.randn(7, 3, generator=generator)
+        share = ClippedSum(Flat(norm=1.0), 1.0, Layout((), ()), tables=tables.sums())
+        share.counts = tables.counts()
+        assert share.counts is not None
+        share.tables["words.weight"].index_add_(0, rows, 8.0 * gradient.double())
+        share.counts.sums["words.weight"].index_add_(0, rows, torch.ones(7, 1, dtype=torch.float64))
+        assert tables.step(share, round=step, denominator=8.0, noise_std=0.0, selection=0.0)
+        weight.grad = torch.sparse_coo_tensor(rows[None], gradient, weight.shape, check_invariants=True)
+        peer.step()
+    torch.testing.assert_close(tables.first()["words"], weight.detach(), rtol=1e-5, atol=1e-6)
+
+
+def test_adam_of_selected_rows_goes_on_after_a_stop(tmp_path) -> None:
+    server = Optimizer("adam", learning_rate=0.01, momentum=0.9)
+    for name in ("whole", "killed"):
+        options = RunOptions(checkpoint_every=3, callbacks=[Dies()] if name == "killed" else [])
+        try:
+            adafest(server=server).fit(clicks(), records(), out=tmp_path / name, options=options)
+        except RuntimeError:
+            adafest(server=server).fit(clicks(), records(), out=tmp_path / name, resume=True)
+    one, other = ((tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "killed"))
+    assert one == other
+
+
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
         ({"server": Optimizer(momentum=0.9)}, "needs SGD without momentum, weight_decay and ema_decay"),
-        ({"server": "adam"}, "got Adam"),
+        ({"server": "adagrad"}, "need plain SGD, or Adam with tables=adafest, got Adagrad; use"),
+        ({"server": "yogi"}, "got Yogi; use server=sgd, or tables=dense"),
+        ({"server": Optimizer("adam", ema_decay=0.9)}, "or Adam without the last two"),
         ({"clipping": Adaptive()}, "with a fixed clip norm"),
         ({"cohort": "shuffled"}, "cohort=poisson"),
         ({"noise": Tree(noise_multiplier=1.0), "cohort": "shuffled"}, "independent noise in each round"),

@@ -2,6 +2,8 @@
 
 import math
 import pickle
+import tracemalloc
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,6 +22,7 @@ from sfumato.sampling import Cohort
 from sfumato.training import Callback, RunOptions, Stop
 from sfumato.training.contribution import RoundContext
 from sfumato.training.server import Optimizer
+from sfumato.training.table_training import DeferredTables, SelectedTables
 from slow import slow_but
 
 ROWS, EXAMPLES = 3000, 400
@@ -379,6 +382,11 @@ def limited() -> Clicks:
     [
         ({"server": "adam"}, clicks, "deferred noise needs plain SGD, with or without momentum, got Adam; use"),
         ({"server": "adagrad"}, clicks, "got Adagrad; use server=sgd, or tables=dense"),
+        (
+            {"tables": DeferredTables(in_place=True), "server": Optimizer(ema_decay=0.9)},
+            clicks,
+            "tables.in_place trains in the one that is given",
+        ),
         ({"noise": Tree(noise_multiplier=1.0), "cohort": "shuffled"}, clicks, "independent from step to step"),
         ({}, Tied, "shares its weight with tables.1"),
         ({}, OneLayerTwice, "shares its weight with tables.1"),
@@ -387,7 +395,7 @@ def limited() -> Clicks:
         ({}, replaced_forward, "the table tables.0 has hooks, a forward of its own"),
         ({}, with_a_buffer, "or parts besides its weight, which rows do not go through; move them"),
         ({}, lambda: clicks().bfloat16(), "the table tables.0 is bfloat16; train it in float32"),
-        ({"trainable": "dense"}, clicks, "are trained nn.Embedding layers, and the model has none"),
+        ({"trainable": "dense"}, clicks, "are trained nn.Embedding or nn.EmbeddingBag layers, and the model has none"),
         ({"trainable": "tables"}, clicks, "needs a trained layer besides its tables"),
         ({"tables": "lazy"}, clicks, "tables must be one of dense, deferred, adafest, got lazy"),
     ],
@@ -417,3 +425,109 @@ def test_frozen_tables_stay_as_they_are() -> None:
     found = plan().fit(model, records())
     assert torch.equal(found.model.tables[1].weight, model.tables[1].weight)
     assert not torch.equal(found.model.tables[0].weight, model.tables[0].weight)
+
+
+class Bags(Clicks):
+    """A column of three ids, the first of which is padding, and one of two with weights."""
+
+    def __init__(self, rows: int = ROWS) -> None:
+        super().__init__(rows)
+        self.tables = nn.ModuleList(
+            [nn.EmbeddingBag(rows, 4, mode="mean", padding_idx=0), nn.EmbeddingBag(rows, 4, mode="sum")]
+        )
+        self.dense = nn.Linear(10, 2)
+
+    def forward(self, numbers: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+        """Logits; the second table gets its bags as one list."""
+        starts = torch.arange(0, ids[:, :2].numel(), 2)
+        weights = 1.0 + ids[:, :2].remainder(3).flatten().to(numbers.dtype)
+        parts = [self.tables[0](ids), self.tables[1](ids[:, :2].flatten(), starts, per_sample_weights=weights)]
+        return self.dense(torch.cat([numbers, *parts], dim=1))
+
+
+def test_bags_of_a_users_own_model_train_as_in_the_dense_run() -> None:
+    torch.manual_seed(0)
+    model = Bags()
+    one, *others = (
+        plan(noise=0.0, steps=4, tables=tables).fit(model, records()).model
+        for tables in ("dense", "deferred", "adafest")
+    )
+    for other in others:
+        assert [type(each) for each in other.modules()] == [type(each) for each in model.modules()]
+        assert (other.tables[0].mode, other.tables[0].padding_idx, other.tables[1].mode) == ("mean", 0, "sum")
+        for name, weight in one.state_dict().items():
+            torch.testing.assert_close(other.state_dict()[name], weight, rtol=1e-5, atol=1e-6)
+    assert not torch.equal(one.tables[1].weight, model.tables[1].weight)
+
+
+def in_place(model: nn.Module, **fields) -> nn.Module:
+    how = DeferredTables(in_place=True)
+    return plan(tables=how, steps=4, **fields).fit(model, records()).model
+
+
+def test_tables_that_train_in_place_are_those_of_the_copy_without_one() -> None:
+    model = clicks()
+    copied, own = plan(steps=4).fit(clicks(), records()).model, in_place(model)
+    for name, weight in copied.state_dict().items():
+        assert torch.equal(own.state_dict()[name], weight), name
+    for one, other in zip(own.tables, model.tables, strict=True):
+        assert one.weight.data_ptr() == other.weight.data_ptr()
+    assert torch.equal(model.dense.weight, clicks().dense.weight)
+
+
+class Fails(Callback):
+    """An error of a user's own, in the middle of a run."""
+
+    def on_round(self, row: dict) -> None:
+        """After the third step."""
+        if row["round"] == 3:
+            raise ZeroDivisionError
+
+
+def test_after_an_error_tables_that_train_in_place_do_not_show_who_was_read() -> None:
+    model = clicks()
+    with pytest.raises(ZeroDivisionError):
+        plan(tables=DeferredTables(in_place=True)).fit(model, records(), options=RunOptions(callbacks=[Fails()]))
+    assert all(bool(table.weight.isnan().all()) for table in model.tables)
+
+
+def test_tables_that_cannot_be_written_to_do_not_train_in_place() -> None:
+    model = clicks()
+    model.tables[0].weight.data = torch.zeros(4, ROWS).t()
+    with pytest.raises(InputError, match=r"the table tables.0 cannot be trained in place: .*; move it there"):
+        in_place(model)
+
+
+class Watches(Callback):
+    """What a few steps allocate, and how much of a file they look at."""
+
+    def __init__(self, file: Path) -> None:
+        self.file, self.allocated, self.looked_at = file, 0, 0
+
+    def on_round(self, row: dict) -> None:
+        """From the end of the second step to that of the fifth."""
+        if row["round"] == 2:
+            tracemalloc.start()
+        if row["round"] == 5:
+            self.allocated = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+            maps = Path("/proc/self/smaps").read_text(encoding="utf-8").split(str(self.file))[1:]
+            self.looked_at = sum(int(each.split("Rss:")[1].split()[0]) for each in maps) << 10
+            raise Stop
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="Linux shows which pages were read")
+@pytest.mark.parametrize("how", [DeferredTables(in_place=True), SelectedTables(in_place=True, false_survivors=1.0)])
+def test_a_step_looks_at_the_rows_of_its_batch_only(how: object, tmp_path) -> None:
+    rows, width = 1 << 23, 1  # 1,024 rows a page, 32 MiB
+    file = tmp_path / "table"
+    table = np.memmap(file, np.float32, "w+", shape=(rows, width))
+    model = clicks(8)
+    model.tables[0] = nn.Embedding(rows, width, _weight=torch.from_numpy(table))
+    model.dense = nn.Linear(2 + width + 8, 2)
+    watches = Watches(file)
+    options = RunOptions(callbacks=[watches])
+    plan(tables=how, server=0.5).fit(model, records(rows=8), options=options)
+    assert 0 < watches.looked_at < table.nbytes / 20
+    assert 0 < watches.allocated < rows  # not a byte a row, with what the cost of a step takes
+    assert how != DeferredTables(in_place=True) or table.all()  # in the end each row has its noise

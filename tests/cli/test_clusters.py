@@ -62,7 +62,10 @@ REFUSED = {
     "threshold": (["--threshold", "601", "--out", "run"], "needs as many identities, got 600"),
     "radius": (["--radius", "3.2", "--out", "run"], "radius must be in"),
     "groups": (["--groups", "101", "--out", "run"], "101 groups need as many public embeddings, got 100"),
-    "dimensions": (["--dimensions", "17", "--out", "run"], "17 dimensions need as many"),
+    "dimensions": (
+        ["--dimensions", "17", "--out", "run"],
+        "dimensions is 17, and there are 100 public embeddings of 16 dimensions",
+    ),
 }
 
 

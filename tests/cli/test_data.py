@@ -156,6 +156,7 @@ def test_without_test_data_no_one_who_took_part_is_measured(sfumato, stars, tmp_
     assert not (out / "evaluation.json").exists()
 
 
+@pytest.mark.slow
 def test_texts_are_trained_on_one_client_after_the_other_unless_a_number_is_given(sfumato, tmp_path):
     rows = [{"user": f"u{i % 8}", "text": f"the {['sun', 'sea'][i % 2]} is hot {i}"} for i in range(32)]
     (tmp_path / "posts.jsonl").write_text("\n".join(map(json.dumps, rows)))
@@ -170,6 +171,7 @@ def test_texts_are_trained_on_one_client_after_the_other_unless_a_number_is_give
     assert "accuracy" in json.loads((tmp_path / "run1" / "evaluation.json").read_text())["seen"]
 
 
+@pytest.mark.slow
 def test_classes_are_trained_on_by_cross_entropy_with_a_bias_of_each_users_own(sfumato, features, tmp_path):
     out = tmp_path / "run"
     words = ("--data", features, "--model", "linear_head", *BRIEF)
@@ -297,6 +299,7 @@ def test_options_of_other_records_are_refused_in_one_line(sfumato, words: tuple,
     assert shown.err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_an_lstm_gets_vectors_for_the_buckets_of_its_data(sfumato, tmp_path: Path) -> None:
     posts = [{"user": f"u{i % 6}", "text": f"the word{i} is hot"} for i in range(24)]
     (tmp_path / "posts.jsonl").write_text("\n".join(map(json.dumps, posts)))

@@ -12,6 +12,7 @@ import torch
 from sfumato import data, models
 from sfumato.cli.main import main
 from sfumato.federated import FedRecon
+from slow import slow_but
 
 MOVIELENS = Path(__file__).parents[2] / "../shared/data/movielens_latest_small"
 COLUMNS = ("--user", "user", "--item", "item", "--value", "stars")
@@ -242,7 +243,7 @@ def test_films_of_movielens_for_people_who_were_kept_out(sfumato, tmp_path):
     assert not any((row["user"], row["item"]) in rated for row in found)
 
 
-@pytest.mark.parametrize("vocabulary", ["words.txt", "private"])
+@pytest.mark.parametrize("vocabulary", slow_but(["words.txt", "private"], "private"))
 def test_people_are_measured_by_a_model_of_their_texts(tmp_path, monkeypatch, capsys, vocabulary):
     monkeypatch.chdir(tmp_path)
     rows = [{"user": f"u{i % 120}", "text": "the sun is hot, the sea is calm"} for i in range(480)]

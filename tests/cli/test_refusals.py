@@ -436,6 +436,7 @@ def test_a_warning_is_reported_once(sfumato, digits: Path, tmp_path: Path):
     assert shown.err.count("more examples are present than the declared population 50") == 1
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_under_its_own_epsilon_and_the_line_names_both(sfumato, digits: Path, contents, tmp_path: Path):
     words = (
         "dpsgd",

@@ -94,6 +94,14 @@ def test_a_run_without_a_cluster_reports_it(sfumato, words, tmp_path) -> None:
     assert "no cluster was large enough" in done.out
 
 
+def test_a_run_whose_silos_were_offline_when_clusters_are_released_reports_it(sfumato, words, tmp_path) -> None:
+    policy = ["--drop-out", "0.9", "--drop-out-silos", "2"]  # both are offline in both rounds of this seed
+    done = sfumato(*words, *policy, "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    assert "all silos were offline in the rounds of --sharing.at" in done.out
+    assert "no cluster was large enough" not in done.out
+
+
 def test_who_is_in_two_sources_is_dropped_from_the_later_one(sfumato, words, tmp_path) -> None:
     names = tmp_path / "overlap.csv"
     names.write_text("person_id,cfp,lfw\n1,north 03,North_03\n2,north 04,\n3,,public 01\n")

@@ -21,7 +21,7 @@ from sfumato.clipping import (
     Tally,
 )
 from sfumato.clipping.bounds import COUNT_SENSITIVITY, ROUND_DOWN
-from sfumato.clipping.clipped_sum import row_norms
+from sfumato.clipping.clipped_sum import RowSum, row_norms
 from slow import by_profile
 
 # Clipped sums.
@@ -465,3 +465,18 @@ def test_only_the_adaptive_bound_asks_for_a_count():
     bound = Adaptive(quantile=0.3)
     assert bound.counted is bound
     assert Flat(norm=1.0).counted is None
+
+
+def test_a_sum_of_rows_in_many_parts_is_as_large_as_its_rows():
+    generator = torch.Generator().manual_seed(0)
+    total, expected = RowSum(2), torch.zeros(50, 2, dtype=torch.float64)
+    assert [tuple(each.shape) for each in total.gathered()] == [(0,), (0, 2)]
+    for _ in range(200):
+        rows = torch.randint(50, (30,), generator=generator)
+        values = torch.randn(30, 2, generator=generator, dtype=torch.float64)
+        total.index_add_(0, rows, values)
+        expected.index_add_(0, rows, values)
+        assert sum(len(part) for part, _ in total._parts) <= 2 * 50
+    rows, values = total.gathered()
+    assert rows.tolist() == list(range(50))
+    torch.testing.assert_close(values, expected)

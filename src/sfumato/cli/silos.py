@@ -192,10 +192,15 @@ def _shared(plan: PrivacyFace, result: Any) -> list[str | Table]:
     besides = sum(row["bytes_besides"] for row in rows)
     backbone = sum(row["bytes_backbone"] for row in rows)
     lines: list[str | Table] = [f"\nbytes sent: {backbone:,} of backbones, {besides:,} besides"]
-    if hasattr(plan.sharing, "at"):
+    if at := getattr(plan.sharing, "at", ()):
         found = ", ".join(f"{name} {len(each)}" for name, each in result.directions.items())
         lines.append(f"directions for the others to use, by silo: {found}")
-        if not any(len(each) for each in result.directions.values()):
+        if not any(row["silos"] for row in rows if row["round"] in at):
+            lines.append(
+                "all silos were offline in the rounds of --sharing.at, so they released nothing and trained without; "
+                "name more rounds there, or lower --drop-out"
+            )
+        elif not any(len(each) for each in result.directions.values()):
             lines.append(
                 "no cluster was large enough, so silos trained without; the cost is spent. In the next run take a "
                 "larger --sharing.radius, fewer --sharing.dimensions, or a lower --sharing.threshold"

@@ -141,22 +141,30 @@ class RowSum:
     dtype = torch.float64
 
     def __init__(self, width: int) -> None:
-        self._rows = [torch.zeros(0, dtype=torch.int64)]
-        self._values = [torch.zeros(0, width, dtype=torch.float64)]
+        # parts, each of rows in rising order without repetition
+        self._parts = [(torch.zeros(0, dtype=torch.int64), torch.zeros(0, width, dtype=torch.float64))]
 
     def index_add_(self, dim: int, rows: Tensor, values: Tensor) -> None:
         """Add float64 [n, width] to the rows int64 [n], of which some may be the same; `dim` is 0."""
-        found, which = torch.unique(rows, return_inverse=True)
-        self._rows.append(found.cpu())
-        self._values.append(values.new_zeros(len(found), values.shape[1]).index_add_(0, which, values).cpu())
+        found, total = _added_up(rows, values)
+        if not len(self._parts[0][0]):
+            self._parts.clear()
+        self._parts.append((found.cpu(), total.cpu()))
+        if sum(len(part) for part, _ in self._parts[1:]) > len(self._parts[0][0]):
+            self.gathered()  # so that a batch of many micro-batches takes the memory of its rows
 
     def gathered(self) -> tuple[Tensor, Tensor]:
         """The rows, in rising order, and their sums: int64 [n] and float64 [n, width]."""
-        rows, values = torch.cat(self._rows), torch.cat(self._values)
-        found, which = torch.unique(rows, return_inverse=True)
-        total = values.new_zeros(len(found), values.shape[1]).index_add_(0, which, values)
-        self._rows, self._values = [found], [total]
-        return found, total
+        if len(self._parts) > 1:
+            rows, values = zip(*self._parts, strict=True)
+            self._parts = [_added_up(torch.cat(rows), torch.cat(values))]
+        return self._parts[0]
+
+
+def _added_up(rows: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows in rising order without repetition, and the sums of their values."""
+    found, which = torch.unique(rows, return_inverse=True)
+    return found, values.new_zeros(len(found), values.shape[1]).index_add_(0, which, values)
 
 
 class RowCounts:

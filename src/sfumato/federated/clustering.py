@@ -555,7 +555,10 @@ def principal_directions(public: np.ndarray, dimensions: int) -> np.ndarray:
     rows = _unit(public, "public embeddings").astype(np.float64)
     _check.whole(dimensions=dimensions)
     if dimensions > min(rows.shape):
-        raise InputError(f"{dimensions} dimensions need as many public embeddings of as many, got {rows.shape}")
+        raise InputError(
+            f"dimensions is {dimensions}, and there are {len(rows)} public embeddings of {rows.shape[1]} dimensions; "
+            f"lower it to {min(rows.shape)}"
+        )
     return np.linalg.svd(rows, full_matrices=False)[2][:dimensions].T
 
 

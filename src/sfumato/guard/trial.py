@@ -216,8 +216,8 @@ class Attributes:
         """All attributes as they were: new ones go, containers, arrays and objects are copies of what they were."""
         again = self._copy(self._alterable)
         for part, plain, alterable in zip(self._parts, self._plain, again, strict=True):
-            now = vars(part)
-            for name in [name for name in now if name not in plain and name not in _left_alone(part)]:
+            now, left_alone = vars(part), _left_alone(part)
+            for name in [name for name in now if name not in plain and name not in left_alone]:
                 del now[name]
             now.update(plain)
             now.update(alterable)

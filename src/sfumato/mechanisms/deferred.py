@@ -122,6 +122,8 @@ class History:
             at: the step.
         """
         rate, _, average = self._settings[at]
+        if self.plain:
+            return values - rate * gradient[:, None, :]
         through, inwards = self._matrices(rate, average)
         return np.einsum("ij,njd->nid", through, values) + inwards[:, None] * gradient[:, None, :]
 

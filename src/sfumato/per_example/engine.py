@@ -38,7 +38,7 @@ from torch.nn.utils.parametrize import is_parametrized
 from sfumato._check import InputError
 from sfumato._torch import at_least_single, full_precision
 from sfumato.models import PublicBatchNorm, WSConv2d, coupled_layers
-from sfumato.models.row_embedding import RowEmbedding
+from sfumato.models.row_embedding import RowEmbedding, RowEmbeddingBag
 from sfumato.per_example.attention import AttentionRule
 from sfumato.per_example.fallback import AroundFallbackRule, FallbackRule, WholeFallbackRule
 from sfumato.per_example.layers import (
@@ -52,6 +52,7 @@ from sfumato.per_example.layers import (
     LinearRule,
     PublicBatchNormRule,
     RMSNormRule,
+    RowEmbeddingBagRule,
     RowEmbeddingRule,
     StandardisedConvolutionRule,
 )
@@ -343,6 +344,7 @@ _RULES: tuple[tuple[type[nn.Module], type[Rule]], ...] = (
     (nn.Conv3d, ConvolutionRule),
     (RowEmbedding, RowEmbeddingRule),
     (nn.Embedding, EmbeddingRule),
+    (RowEmbeddingBag, RowEmbeddingBagRule),
     (nn.EmbeddingBag, EmbeddingBagRule),
     (nn.LayerNorm, LayerNormRule),
     (nn.RMSNorm, RMSNormRule),

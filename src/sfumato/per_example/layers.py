@@ -59,7 +59,7 @@ from torch.utils._pytree import tree_leaves
 
 from sfumato._torch import at_least_single
 from sfumato.models import PublicBatchNorm, WSConv2d
-from sfumato.models.row_embedding import RowEmbedding
+from sfumato.models.row_embedding import RowEmbedding, RowEmbeddingBag
 from sfumato.per_example.rule import Dense, Factor, Factors, Layer, Outer, OutputRule, Rows, Rule, Tap
 from sfumato.per_example.workspace import Shared, Workspace
 
@@ -221,7 +221,7 @@ class RowEmbeddingRule(EmbeddingRule):
 
 
 class EmbeddingBagRule(OutputRule):
-    """Bags of equal length, ids [B, T], summed or averaged, with or without weights."""
+    """Bags of ids, summed or averaged, with or without weights; a model whose bags differ in length gives offsets."""
 
     def refusal(self, module: nn.EmbeddingBag) -> str:
         if module.scale_grad_by_freq:
@@ -246,6 +246,17 @@ class EmbeddingBagRule(OutputRule):
         if module.mode == "mean":
             weights = weights / weights.count_nonzero(dim=1).clamp(min=1)[:, None]
         return {"weight": Rows(ids, gradient[:, None, :] * weights[:, :, None], module.num_embeddings)}
+
+
+class RowEmbeddingBagRule(EmbeddingBagRule):
+    """Bags of a table whose rows are kept elsewhere: rows of it by their ids, or its placeholder rows."""
+
+    def factors(self, layer: Layer[RowEmbeddingBag], saved: tuple[Any, ...], gradient: Tensor) -> Factors:  # type: ignore[override]
+        module = layer.module
+        saved = (module.places(saved[0]), *saved[1:])
+        found = super().factors(layer, saved, gradient)["weight"]  # pyright: ignore[reportArgumentType]
+        assert isinstance(found, Rows)
+        return {"weight": found if module.live else Rows(found.ids, found.rows, len(module.weight))}
 
 
 def _rectangle(ids: Tensor, offsets: Tensor, weights: Tensor | None, module: nn.EmbeddingBag) -> tuple[Tensor, Tensor]:

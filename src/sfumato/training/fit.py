@@ -452,7 +452,8 @@ class Setup:
         run.team.refuse_difference(fingerprint)
         saved = run.saved(fingerprint) if resume else None
         if self.initial_release is None:
-            return self._train(run, parts, saved, fingerprint)
+            with parts.contribution.trained.tables.erased_on_error():
+                return self._train(run, parts, saved, fingerprint)
         if saved is None or self.initial_release.phase not in saved.phases:
             first.measure_before(run, parts)
             run.start(fingerprint)
@@ -466,7 +467,8 @@ class Setup:
             raise InputError(
                 f"{error} (the {self.initial_release.phase} is released and what it cost is spent)"
             ) from None
-        return after._train(run, parts, saved, fingerprint)
+        with parts.contribution.trained.tables.erased_on_error():
+            return after._train(run, parts, saved, fingerprint)
 
     def _train(self, run: Run, parts: Parts, saved: Checkpoint | None, fingerprint: str | None) -> Result:
         """The rounds and what they leave; a fingerprint starts the run, None finds it started."""

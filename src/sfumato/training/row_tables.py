@@ -11,6 +11,7 @@ step changes the rows above a threshold, see `training.table_training`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -25,7 +26,7 @@ from sfumato._lazy import scipy
 from sfumato.clipping import ClippedSum, RowCounts, RowSum
 from sfumato.mechanisms import Gaussian, Mechanism
 from sfumato.mechanisms.deferred import History, RowState
-from sfumato.models.row_embedding import Reader, RowEmbedding
+from sfumato.models.row_embedding import PLACEHOLDERS, Reader, Table, by_rows, ordinary
 from sfumato.models.trainable import trainable_parameters
 from sfumato.training.server import RowSteps
 from sfumato.training.table_training import DenseTables, SelectedTables, TableTraining
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 _WEIGHT = ".weight"
 
 
-def embeddings_in(model: nn.Module, spec: str) -> dict[str, nn.Embedding]:
+def embeddings_in(model: nn.Module, spec: str) -> dict[str, Table]:
     """The tables of a model that are trained, by the name of their layer.
 
     Raises:
@@ -48,12 +49,15 @@ def embeddings_in(model: nn.Module, spec: str) -> dict[str, nn.Embedding]:
     found = {
         name: layer
         for name, layer in layers.items()
-        if isinstance(layer, nn.Embedding)
-        and type(layer).forward is nn.Embedding.forward
+        if isinstance(layer, nn.Embedding | nn.EmbeddingBag)
+        and type(layer).forward in (nn.Embedding.forward, nn.EmbeddingBag.forward)
         and id(layer.weight) in chosen
     }
     if not found:
-        raise InputError("tables row by row are trained nn.Embedding layers, and the model has none; use tables=dense")
+        raise InputError(
+            "tables row by row are trained nn.Embedding or nn.EmbeddingBag layers, and the model has none; use "
+            "tables=dense"
+        )
     if len(found) == len(chosen):
         raise InputError("the model needs a trained layer besides its tables; add one, or use tables=dense")
     for name, layer in found.items():
@@ -88,14 +92,17 @@ def tables_of(model: nn.Module, spec: str, how: TableTraining) -> Tables:
     if isinstance(how, DenseTables):
         return Tables({})
     layers = embeddings_in(model, spec)
-    return CountedTables(layers, how) if isinstance(how, SelectedTables) else OwedTables(layers)
+    if isinstance(how, SelectedTables):
+        return CountedTables(layers, how)
+    return OwedTables(layers, in_place=how.in_place)
 
 
 class Tables:
     """The tables of a model that trains; without layers, none.
 
     Args:
-        layers: those of the user's module, by name; their weights are copied.
+        layers: those of the user's module, by name.
+        in_place: train in their weights, and not in a copy.
 
     Attributes:
         owing: whether rows lack noise between steps, so that it matters when they are read.
@@ -104,8 +111,10 @@ class Tables:
 
     owing: ClassVar[bool] = False
 
-    def __init__(self, layers: Mapping[str, nn.Embedding]) -> None:
-        self._weights = {name: layer.weight.detach().cpu().numpy().copy() for name, layer in layers.items()}
+    def __init__(self, layers: Mapping[str, Table], *, in_place: bool = False) -> None:
+        self._in_place = in_place
+        self._weights = {name: _numbers(name, layer.weight, in_place) for name, layer in layers.items()}
+        self._first = {name: each[:PLACEHOLDERS].copy() for name, each in self._weights.items()}
         self._readers = {name: Reader(partial(self._looked_up, name), partial(self._released, name)) for name in layers}
         self._steps: RowSteps | None = None
         self.source: RandomSource | None = None
@@ -149,12 +158,12 @@ class Tables:
         for name, reader in self._readers.items():
             parent, _, last = name.rpartition(".")
             layer = model.get_submodule(name)
-            assert isinstance(layer, nn.Embedding)
-            fresh: nn.Embedding = RowEmbedding(layer, reader).to(layer.weight.device)
+            assert isinstance(layer, nn.Embedding | nn.EmbeddingBag)
             if final:
                 with self.as_released():
-                    weight = self._released(name)
-                fresh = nn.Embedding(*weight.shape, padding_idx=layer.padding_idx, _weight=weight)
+                    fresh: nn.Module = ordinary(layer, self._released(name))
+            else:
+                fresh = by_rows(layer, reader, torch.from_numpy(self._first[name]).to(layer.weight.device))
             fresh.train(layer.training)
             setattr(model.get_submodule(parent), last, fresh)
 
@@ -207,6 +216,11 @@ class Tables:
         """
         return True
 
+    @contextmanager
+    def erased_on_error(self) -> Iterator[None]:
+        """A context after whose failure the user's own tables do not show which rows were read."""
+        yield
+
     def flush(self) -> None:
         """Give all rows the noise that they are owed.
 
@@ -249,15 +263,29 @@ class OwedTables(Tables):
 
     owing: ClassVar[bool] = True
 
-    def __init__(self, layers: Mapping[str, nn.Embedding]) -> None:
-        super().__init__(layers)
+    def __init__(self, layers: Mapping[str, Table], *, in_place: bool = False) -> None:
+        super().__init__(layers, in_place=in_place)
         self._rows: dict[str, RowState] = {}
         self._history = History()
         self._averaged = False
 
     def start(self, steps: RowSteps, mechanism: Mechanism) -> None:
-        """With what the optimiser keeps of each row."""
+        """With what the optimiser keeps of each row.
+
+        Raises:
+            InputError: the optimiser is not linear in the gradients, too, or what is released is not what trains.
+        """
         super().start(steps, mechanism)
+        if self._in_place and steps.average is not None:
+            raise InputError(
+                "ema_decay releases a moving average, which is a second table, and tables.in_place trains in the one "
+                "that is given; leave out one of the two"
+            )
+        if steps.adam is not None:
+            raise InputError(
+                f"deferred noise needs plain SGD, with or without momentum, got {steps.optimizer}; use server=sgd, or "
+                "tables=adafest, or tables=dense"
+            )
         self._history = History(
             momentum=steps.momentum,
             nesterov=steps.nesterov,
@@ -285,6 +313,16 @@ class OwedTables(Tables):
             yield
         finally:
             self._averaged = False
+
+    @contextmanager
+    def erased_on_error(self) -> Iterator[None]:
+        """All rows with their noise would not do: a run that is resumed draws it at other readings."""
+        try:
+            yield
+        except BaseException:
+            for weight in self._weights.values() if self._in_place and self._history.steps else ():
+                weight.fill(np.nan)
+            raise
 
     def flush(self) -> None:
         """Of every row."""
@@ -320,24 +358,34 @@ class OwedTables(Tables):
 class CountedTables(Tables):
     """With noisy counts that select rows (DP-AdaFEST).
 
+    Which rows are selected, and their noisy gradients, are released: what Adam keeps of these rows is post-processing.
+    Its moments move in the steps that select a row, as those of torch's SparseAdam do.
+
     Args:
         layers: as for `Tables`.
         how: the plan's settings.
     """
 
-    def __init__(self, layers: Mapping[str, nn.Embedding], how: SelectedTables) -> None:
-        super().__init__(layers)
+    def __init__(self, layers: Mapping[str, Table], how: SelectedTables) -> None:
+        super().__init__(layers, in_place=how.in_place)
         self._how = how
+        self._moments: dict[str, np.ndarray] = {}
 
     def start(self, steps: RowSteps, mechanism: Mechanism) -> None:
-        """With plain SGD: momentum and averages move rows that no step selects."""
+        """With plain SGD or Adam: momentum and averages move rows that no step selects."""
         super().start(steps, mechanism)
         if steps.momentum or steps.weight_decay or steps.average is not None:
             raise InputError(
                 "tables=adafest changes selected rows only, so it needs SGD without momentum, weight_decay and "
-                "ema_decay; leave these out, or use tables=deferred"
+                "ema_decay, or Adam without the last two; leave these out, or use tables=deferred"
             )
         self._how.threshold(self._how.multipliers(mechanism.multiplier)[0], rows=self.rows)  # refuses too many
+        if steps.adam is not None:  # no memory is taken before a row is written to
+            self._moments = {
+                f"{name}/{moment}": np.zeros_like(weight)
+                for name, weight in self._weights.items()
+                for moment in ("first", "second")
+            }
 
     def counts(self) -> RowCounts | None:
         """Of the rows that the examples of a step read."""
@@ -347,7 +395,6 @@ class CountedTables(Tables):
         """In the rows whose noisy count is above the threshold."""
         assert self._steps is not None
         assert share.counts is not None
-        rate, _ = self._steps.at(round)
         threshold = self._how.threshold(selection, rows=self.rows)
         finite = True
         for (name, weight), total, counted in zip(
@@ -361,10 +408,34 @@ class CountedTables(Tables):
             if noise_std:
                 stream = self._source().stream("row noise", name, round)
                 gradient += noise_std * stream.normals_of(survivors, weight.shape[1])
-            moved = weight[survivors] - rate * gradient / denominator
+            moved = weight[survivors] - self._change(name, survivors, gradient, round, denominator)
             weight[survivors] = moved
             finite &= bool(np.isfinite(moved).all())
         return finite
+
+    def state(self) -> dict[str, Tensor]:
+        """With the moments of Adam."""
+        return {**super().state(), **{name: torch.from_numpy(each) for name, each in self._moments.items()}}
+
+    def load(self, tensors: Mapping[str, Tensor]) -> None:
+        """With the moments of Adam."""
+        super().load(tensors)
+        for name, each in self._moments.items():
+            each[...] = tensors[name].numpy()
+
+    def _change(self, name: str, rows: np.ndarray, gradient: np.ndarray, round: int, denominator: float) -> np.ndarray:
+        """What is taken from selected rows, float64 [n, d], for the noisy sum of their gradients."""
+        assert self._steps is not None
+        rate, _ = self._steps.at(round)
+        if self._steps.adam is None:
+            return rate * gradient / denominator
+        one, two, least = self._steps.adam
+        mean = gradient / denominator
+        first, second = self._moments[f"{name}/first"], self._moments[f"{name}/second"]
+        first[rows] += (1 - one) * (mean - first[rows])
+        second[rows] += (1 - two) * (mean**2 - second[rows])
+        rate *= math.sqrt(1 - two ** (round + 1)) / (1 - one ** (round + 1))
+        return rate * first[rows] / (np.sqrt(second[rows]) + least)
 
     def _survivors(self, name: str, size: int, counted: RowSum, round: int, std: float, threshold: float) -> np.ndarray:
         """Rows above the threshold in rising order, int64 [n]: of those that were read, and of others by noise alone.
@@ -381,6 +452,23 @@ class CountedTables(Tables):
         read = rows[counts + std * noise > threshold]
         alone = above(size, float(scipy.special.ndtr(-threshold / std)), source.stream("false survivors", name, round))
         return np.union1d(read, np.setdiff1d(alone, rows, assume_unique=True))
+
+
+def _numbers(name: str, weight: Tensor, in_place: bool) -> np.ndarray:
+    """The rows of a table in the processor's memory: its own, or a copy.
+
+    Raises:
+        InputError: its own cannot be written to there.
+    """
+    found = weight.detach().cpu().numpy()
+    if not in_place:
+        return found.copy()
+    if weight.device.type != "cpu" or not found.flags.c_contiguous or not found.flags.writeable:
+        raise InputError(
+            f"the table {name} cannot be trained in place: it must lie in the processor's memory, row after row, and "
+            "be open for writing; move it there, or leave out tables.in_place"
+        )
+    return found
 
 
 def above(size: int, share: float, stream: Stream) -> np.ndarray:

@@ -244,18 +244,22 @@ def build(settings: Optimizer, parameters: list[nn.Parameter], learning_rate: fl
 
 @dataclass(frozen=True)
 class RowSteps:
-    """Steps of SGD as rows of a table take them.
+    """Steps of SGD or Adam as rows of a table take them.
 
     Attributes:
+        optimizer: its name.
         momentum, nesterov, weight_decay: of torch's SGD.
+        adam: both betas and epsilon, of torch's Adam; None for SGD.
         rate: the learning rate, without its schedule.
         schedule: of the rate, or None.
         average: decay of the moving average, or None.
     """
 
+    optimizer: str
     momentum: float
     nesterov: bool
     weight_decay: float
+    adam: tuple[float, float, float] | None
     rate: float
     schedule: Schedule | None
     average: float | None
@@ -321,18 +325,27 @@ class Server:
         """The same steps for tables that train row by row.
 
         Raises:
-            InputError: the optimiser is not linear in the gradients.
+            InputError: the optimiser is neither SGD nor Adam.
         """
-        groups = self._optimizer.param_groups
-        names = ("dampening", "maximize")
-        if type(self._optimizer) is not torch.optim.SGD or len(groups) > 1 or any(groups[0][name] for name in names):
+        groups, name = self._optimizer.param_groups, type(self._optimizer).__name__
+        first = groups[0]
+        adam = type(self._optimizer) is torch.optim.Adam
+        extras = ("amsgrad", "maximize", "decoupled_weight_decay") if adam else ("dampening", "maximize")
+        if not (adam or type(self._optimizer) is torch.optim.SGD) or len(groups) > 1 or any(map(first.get, extras)):
             raise InputError(
-                f"deferred noise needs plain SGD, with or without momentum, got {type(self._optimizer).__name__}; use "
-                "server=sgd, or tables=dense"
+                f"tables row by row need plain SGD, or Adam with tables=adafest, got {name}; use server=sgd, or "
+                "tables=dense"
             )
-        settings = {name: groups[0][name] for name in ("momentum", "nesterov", "weight_decay")}
-        average = None if self._average is None else self._average.decay
-        return RowSteps(**settings, rate=float(self._rates[0]), schedule=self._schedule, average=average)
+        return RowSteps(
+            optimizer=name,
+            momentum=first.get("momentum", 0.0),
+            nesterov=first.get("nesterov", False),
+            weight_decay=first["weight_decay"],
+            adam=(float(first["betas"][0]), float(first["betas"][1]), first["eps"]) if adam else None,
+            rate=float(self._rates[0]),
+            schedule=self._schedule,
+            average=None if self._average is None else self._average.decay,
+        )
 
     def restart(self) -> None:
         """Forget what was gathered from earlier rounds: momentum and running squares."""

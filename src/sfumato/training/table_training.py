@@ -41,7 +41,16 @@ class DenseTables:
 
 @dataclass(frozen=True, kw_only=True)
 class DeferredTables:
-    """A row takes its noise when it is next read: the law and the cost of noise on every row in every step."""
+    """A row takes its noise when it is next read: the law and the cost of noise on every row in every step.
+
+    Attributes:
+        in_place: train in the tables of the given module, which may lie in a memory-mapped file, instead of in a copy
+            of them: half the memory. Its rows lack noise while the run goes on, and at its end they are those of the
+            released model. After an error they hold NaN, as rows that lack noise would show which were read; make the
+            module anew to resume.
+    """
+
+    in_place: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,11 +61,14 @@ class SelectedTables:
         count_norm: C₁, the norm that an example's counts are scaled to at most, > 0.
         count_noise: the noise multiplier of the counts divided by that of the gradients, > 0.
         false_survivors: expected number of rows that were not read and that a step changes, > 0.
+        in_place: as for deferred tables; after an error the tables are those of the last whole step, or of a part of
+            the one after it.
     """
 
     count_norm: float = 1.0
     count_noise: float = 5.0
     false_survivors: float = 10.0
+    in_place: bool = False
 
     def __post_init__(self) -> None:
         _check.positive(count_norm=self.count_norm, count_noise=self.count_noise, false_survivors=self.false_survivors)
