@@ -12,12 +12,13 @@ from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.accounting.strategies import BandedToeplitz, BufferedToeplitz, InverseBanded
 from sfumato.central import DPSGD
-from sfumato.federated import FedAvg, FedEmb, FedSGD
+from sfumato.federated import FedAvg, FedEmb, FedRecon, FedSGD
 from sfumato.federated.client import ClientTraining
 from sfumato.mechanisms import BLT, Banded, Gaussian
 from sfumato.mechanisms import NOISES as NOISE_KINDS
 from sfumato.sampling import Poisson
 from sfumato.training import Server
+from sfumato.training.plan import current
 from sfumato.training.server import Optimizer
 from sfumato.voting import AEDPFL
 
@@ -322,3 +323,12 @@ def test_a_word_or_a_number_keeps_what_it_does_not_say():
     assert plan.noise == BLT(noise_multiplier=0.5)
     assert plan.replace(cohort="shuffled").cohort.users_per_client == 8
     assert FedEmb.from_json(json.loads(json.dumps(plan.to_json()))) == plan
+
+
+def test_a_plan_of_an_earlier_version_loses_what_other_kinds_of_a_loss_have():
+    """It wrote the margin and the scale of a softmax next to a loss that has none."""
+    flat = {"plan": "fedrecon", "loss": "squared", "loss_margin": 0.3, "loss_scale": 30.0, "local_epochs": 2}
+    assert current(flat, FedRecon)["client"] == {"loss": {"kind": "squared"}, "epochs": 2}
+    assert FedRecon.from_json(current(flat, FedRecon)) == FedRecon(client={"loss": "squared", "epochs": 2})
+    kept = current({"plan": "fedemb", "loss": "arcface", "loss_margin": 0.3, "loss_scale": 30.0}, FedEmb)
+    assert kept["client"] == {"loss": {"kind": "arcface", "margin": 0.3, "scale": 30.0}}

@@ -24,7 +24,7 @@ import numpy as np
 from sfumato import _check, accounting
 from sfumato._check import InputError
 from sfumato._numbers import is_close, is_number
-from sfumato._parts import Choice, changed, part, plan, to_json
+from sfumato._parts import KINDS, Choice, changed, part, plan, to_json
 from sfumato._types import PLAN_FORMAT, Adjacency, Stated, Unit
 from sfumato.accounting.strategies import Strategy
 from sfumato.accounting.strategy_search import DEFAULT_BANDS
@@ -585,15 +585,18 @@ def current(recorded: Mapping[str, Any], kind: type[Plan]) -> dict[str, Any]:
         for each in outer:
             place = place.setdefault(each, {})
         place[last] = _WORDS.get(value, value) if path == "cohort.kind" else value
-    for name, choice in kind.choices.items():
-        if isinstance(found.get(name), dict):
-            found[name] = _of_its_kind(found[name], choice)
+    return _of_its_kinds(found, kind)
+
+
+def _of_its_kinds(settings: dict[str, Any], kind: type[Any]) -> dict[str, Any]:
+    """Without the fields of other kinds of parts, which an earlier version wrote too, also in parts of parts."""
+    found = dict(settings)
+    for field in dataclasses.fields(kind):
+        kinds, value = field.metadata.get(KINDS), found.get(field.name)
+        if kinds is None or not isinstance(value, dict):
+            continue
+        word = value.get("kind", next(iter(kinds.kinds)) if len(kinds.kinds) == 1 else None)
+        if word in kinds.kinds:
+            own = {name: each for name, each in value.items() if name == "kind" or word in kinds.having(name)}
+            found[field.name] = _of_its_kinds(own, kinds.kinds[word])
     return found
-
-
-def _of_its_kind(settings: dict[str, Any], choice: Any) -> dict[str, Any]:
-    """Without the fields of other kinds, which an earlier version wrote too."""
-    word = settings.get("kind")
-    if word is None:
-        return settings
-    return {name: value for name, value in settings.items() if name == "kind" or word in choice.of.having(name)}
