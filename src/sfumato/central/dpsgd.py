@@ -24,7 +24,7 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -36,6 +36,7 @@ from sfumato._parts import part, plan
 from sfumato._types import Algorithm, Assumption, Stated, Unit
 from sfumato.central.example_training import EXAMPLES, ExampleTraining
 from sfumato.sampling import COHORTS, MinSeparation, Poisson, Sampler, Shuffled
+from sfumato.training.defaults import usual_batch, usual_rate, usual_steps
 from sfumato.training.plan import Plan
 from sfumato.training.server import OPTIMIZERS, Optimizer
 from sfumato.training.table_training import TABLES, DenseTables, SelectedTables, TableTraining
@@ -53,8 +54,6 @@ if TYPE_CHECKING:
     from sfumato.training.fit import Result, RunOptions
     from sfumato.training.private_sum import PrivateSum
 
-_EPOCHS = 10.0
-
 TaskName = Literal["classes", "regression", "counts", "own"]
 
 
@@ -67,9 +66,9 @@ class DPSGD(Plan):
             RMSE, MAE, R². "counts" has the Poisson loss of a model that gives the logarithm of a rate. "own" is
             anything, by a loss that is given in Python.
         steps: how often the optimiser steps; None follows from epochs.
-        epochs: expected passes over the data; None for 10, where steps are not given either. With shuffled or
-            min_separation sampling a pass is as many whole batches as there are: one more would let somebody take part
-            once more.
+        epochs: expected passes over the data; None for 10, and for as many as make 300 steps, where steps are not given
+            either. With shuffled or min_separation sampling a pass is as many whole batches as there are: one more
+            would let somebody take part once more.
         examples: how examples go through the model: micro-batches, augmentation, precision.
         tables: how embeddings train. "dense" adds noise to every row in every step. "deferred" adds it to a row when it
             is next read: the same law and cost, in steps that touch only what a batch reads. "adafest" selects rows by
@@ -80,7 +79,7 @@ class DPSGD(Plan):
     steps: int | None = None
     epochs: float | None = None
     cohort: Sampler = part(default=Poisson(size=256), converter=COHORTS)
-    server: Optimizer = part(default=Optimizer(learning_rate=0.5), converter=OPTIMIZERS)
+    server: Optimizer = part(default=Optimizer(learning_rate=None), converter=OPTIMIZERS)
     examples: ExampleTraining = part(default=ExampleTraining(), converter=EXAMPLES)
     tables: TableTraining = part(default=DenseTables(), converter=TABLES)
 
@@ -159,10 +158,23 @@ class DPSGD(Plan):
         """Steps, for a public number of examples, or of users."""
         if self.steps is not None:
             return self.steps
-        epochs, size = self.epochs or _EPOCHS, self.cohort.size
+        size = self.cohort.size
         if isinstance(self.cohort, Shuffled | MinSeparation):  # a step beyond whole batches: another participation
-            return max(1, math.ceil(epochs * (population // size)))
-        return max(1, math.ceil(epochs * population / size))
+            population = population // size * size
+        if self.epochs is None:
+            return usual_steps(population, size)
+        return max(1, math.ceil(self.epochs * population / size))
+
+    def rate_for(self, rounds: int) -> float:
+        """By the rule of the optimiser, for so many steps."""
+        return usual_rate(self.server.name, rounds, momentum=self.server.momentum, classes=self.task == "classes")
+
+    def with_usual_sizes(self, population: int, chosen: Collection[str] = ()) -> Self:
+        """With the batch that follows from the public number of examples, or of users."""
+        if {"cohort", "cohort.size"} & set(chosen):
+            return self
+        size = usual_batch(population, noise=self.noise.noise_multiplier != 0)
+        return replace(self, cohort=replace(self.cohort, size=size))
 
     def for_population(self, population: int) -> Self:
         """The same plan by its steps, with the noise decided."""

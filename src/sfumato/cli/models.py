@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from sfumato import models
-from sfumato._check import InputError
+from sfumato._check import InputError, one_of
 from sfumato._lazy import torch
 from sfumato._random import RandomSource
 from sfumato.cli.console import print_line
@@ -741,10 +741,36 @@ def _refuse_ids(name: str, data: ExampleDataset) -> None:
         )
 
 
+def refuse_no_model(options: Any) -> None:
+    """Refuse a model that there is not, or settings that it does not have, before records are read.
+
+    Args:
+        options: of the model.
+
+    Raises:
+        InputError: no data would fit it.
+    """
+    from sfumato.models.catalogue import NETWORKS
+
+    name, chosen = options.model, named_values(options.model_options)
+    if models.is_custom_model(name):
+        models.refuse_missing_module(name)
+        return
+    kinds = ("classes", "values") if isinstance(options, ClassifierOptions) else ("embedding", "tokens", "values")
+    found = [NETWORKS[each][name] for each in kinds if name in NETWORKS[each]]
+    if not found and name != _HEAD:
+        names = {each: None for kind in kinds for each in NETWORKS[kind]}
+        one_of(names, model=name, remedy="or package.module:factory for a torch module of your own")
+    settings = {option for network in found for option in network.options}
+    for network in found:
+        network.refuse_unknown(name, [option for option in chosen if option not in settings])
+
+
 def with_usual_model(options: Any, data: Any) -> Any:
     """All options of a training command, with the model that such data have where none was chosen.
 
-    A model that is to start from weights has to be named; without a name it stays the command's default.
+    A model that is to start from weights has to be named; without a name it stays the command's default. A
+    factorisation of values has biases then: a user's mean and an item's explain most of a rating.
     """
     chosen = options.model
     weights = getattr(chosen, "weights", None) or getattr(chosen, "pretrained", None)
@@ -753,9 +779,13 @@ def with_usual_model(options: Any, data: Any) -> Any:
     name = _usual_model(data)
     if name is None or name == chosen.model:
         return options
+    settings = chosen.model_options
+    if name == "matrix_factorization" and "biases" not in named_values(settings):
+        settings = (*settings, "biases=true")
     if not options.run.json:
-        print_line(f"model: {name}, as is usual for such data; --model chooses another")
-    return replace(options, model=replace(chosen, model=name))
+        added = " with biases" if settings != chosen.model_options else ""
+        print_line(f"model: {name}{added}, as is usual for such data; --model chooses another")
+    return replace(options, model=replace(chosen, model=name, model_options=settings))
 
 
 def _usual_model(data: Any) -> str | None:

@@ -25,6 +25,7 @@ from sfumato.cli.models import (
     embedding_dim_of,
     public_sizes,
     refuse_idle_adapters,
+    refuse_no_model,
     with_usual_model,
 )
 from sfumato.cli.results import dry_run, measured
@@ -203,6 +204,8 @@ def resolved_plan(options: Any, population: int) -> ResolvedPlan:
     plan = options.plan
     if not plan.private:
         return ResolvedPlan(plan, None)
+    plan = plan.with_usual_sizes(population, options.run.chosen)
+    options = dataclasses.replace(options, plan=plan)
     refuse_undecided(options)
     refuse_uncountable(options)
     vocabulary = counted_vocabulary(options, population)
@@ -414,6 +417,8 @@ def _before_reading(options: Any) -> ResolvedPlan | None:
         the plan with its noise, where the population is declared; None where it has to be counted first.
     """
     refuse_uncountable(options)
+    if options.run.resume is None:
+        refuse_no_model(options.model)
     weights = getattr(options.model, "weights", None) or getattr(options.model, "pretrained", None)
     if weights is not None and options.run.resume is None:  # a run that goes on has weights of its own
         refuse_missing(weights)

@@ -11,9 +11,9 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from sfumato import _check
 from sfumato._check import InputError
@@ -24,6 +24,7 @@ from sfumato.federated.client import Client, ClientTraining, LocalHead
 from sfumato.federated.losses import Loss, Softmax, without_head
 from sfumato.mechanisms import NOISES, Gaussian, Mechanism
 from sfumato.sampling import COHORTS, FixedSize, Sampler
+from sfumato.training.defaults import fitting_clients
 from sfumato.training.plan import Plan
 from sfumato.training.server import OPTIMIZERS, Optimizer
 
@@ -97,6 +98,15 @@ class FederatedPlan(Plan):
     def rounds_for(self, population: int) -> int:
         """As planned, for any population."""
         return self.rounds
+
+    def with_usual_sizes(self, population: int, chosen: Collection[str] = ()) -> Self:
+        """With a cohort that so many users are enough for."""
+        if {"cohort", "cohort.size", "cohort.users_per_client"} & set(chosen):
+            return self
+        size, users = fitting_clients(
+            population, clients=self.cohort.size, users_per_client=self.cohort.users_per_client
+        )
+        return replace(self, cohort=replace(self.cohort, size=size, users_per_client=users))
 
     @property
     def loss(self) -> Loss:

@@ -58,6 +58,7 @@ class FedRecon(FederatedPlan):
     server: Optimizer = part(default=Optimizer(learning_rate=None), converter=OPTIMIZERS)
 
     name: ClassVar[str] = "fedrecon"
+    highest_rate: ClassVar[float] = 4.0  # few of a cohort have rated one item, so its mean update is short
     renamed: ClassVar[Mapping[str, str]] = {
         **FederatedPlan.renamed,
         "local_parameters": "client.local.parameters",

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
         is_custom_model,
         language_model,
         recommender,
+        refuse_missing_module,
         usual_network,
     )
     from sfumato.models.check import Change, coupled_layers, fix_model, refuse_batch_norm, refuse_no_values
@@ -150,6 +151,7 @@ __all__ = [
     "recommender",
     "refresh_statistics",
     "refuse_batch_norm",
+    "refuse_missing_module",
     "refuse_no_values",
     "resnet18",
     "resnet18_classifier",

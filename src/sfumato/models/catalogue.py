@@ -24,6 +24,7 @@ for images take lenet5, lenet300_100, resnet18, resnet20, wrn16_4 or scatternet
 """
 
 import importlib
+import importlib.util
 import inspect
 import sys
 from collections.abc import Callable, Collection, Sequence
@@ -341,6 +342,26 @@ def _that_read(*kinds: Reads) -> str:
 def is_custom_model(name: str) -> bool:
     """Whether a model is named by its module, and not by a word of ours."""
     return ":" in name
+
+
+def refuse_missing_module(name: str) -> None:
+    """Refuse module:factory where there is no such module; no more is imported than the package that it is in.
+
+    Raises:
+        InputError: there is none.
+    """
+    module = name.partition(":")[0]
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        missing = bool(module) and importlib.util.find_spec(module) is None
+    except ImportError:
+        missing = True
+    except Exception:  # what the user's own package raises is reported when the model is made
+        missing = False
+    finally:
+        sys.path.pop(0)
+    if missing:
+        raise InputError(f"{name}: No module named {module!r}; give module:factory, and run it where the module is")
 
 
 def custom_model(name: str, source: RandomSource) -> nn.Module:

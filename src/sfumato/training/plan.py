@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
@@ -95,7 +95,7 @@ class Plan:
     model_fields: ClassVar[tuple[str, ...]] = ("model", "input_shape", "version")
     """What a released model's file holds of `about`: how to build the model, and no paths of private data."""
     highest_rate: ClassVar[float] = 1.0
-    """What a learning rate that is left open is at most."""
+    """What a learning rate that is left open is at most, unless `rate_for` states another."""
     renamed: ClassVar[Mapping[str, str]] = {
         "clip_norm": "clipping",
         "clip_gamma": "clipping.gamma",
@@ -151,11 +151,24 @@ class Plan:
         noise = private_sum.mechanism
         variance = noise.prefix_variance(private_sum.rounds)
         return NoiseLimited(
-            replace(self.server, learning_rate=self.highest_rate),
+            replace(self.server, learning_rate=self.rate_for(private_sum.rounds)),
             noise_std=noise.multiplier * (private_sum.bound.norm or 0.0) / private_sum.grouping.clients,
             rounds=private_sum.rounds,
             variance=None if variance is None or not noise.stream else float(variance.max()),
         )
+
+    def rate_for(self, rounds: int) -> float:
+        """What a learning rate that is left open is at most, for so many rounds."""
+        return self.highest_rate
+
+    def with_usual_sizes(self, population: int, chosen: Collection[str] = ()) -> Self:
+        """The plan with the sizes that follow from the public number of units (`training.defaults`).
+
+        Args:
+            population: public number of units.
+            chosen: fields that were set by hand, as "cohort.size"; they stay.
+        """
+        return self
 
     def rounds_for(self, population: int) -> int:
         """How often the server steps, for a public population."""

@@ -1,0 +1,85 @@
+"""Sizes and rates that a plan takes where none were chosen: rules of public numbers alone.
+
+They read the public number of units, whether there is noise, and the number of steps; never a record. How they were
+found, and how they compare with a search, is in `docs/explanation/defaults.md`.
+
+**Batch.** With noise, the power of two that is nearest to 8√N: for a fixed number of steps the noise on the mean falls
+as the batch grows, and the root bounds what a step costs. Without noise a batch above 256 only makes steps fewer. Never
+more than half of the units.
+
+>>> [usual_batch(units, noise=True) for units in (142, 1_437, 26_048, 60_000)]
+[71, 256, 1024, 2048]
+>>> [usual_batch(units, noise=False) for units in (20, 1_437, 60_000)]
+[10, 256, 256]
+
+**Steps.** Ten passes over the units, and at least `FEWEST_STEPS`.
+
+>>> usual_steps(60_000, 256), usual_steps(1_437, 256)
+(2344, 300)
+
+**Rate.** Each step moves the model by at most rate × clip norm, so fewer steps need a higher rate: √(300 / steps), from
+1 to 4, and half of that where there are no classes. Noise then limits it (`training.server`). Optimisers that divide by
+a running norm take steps of about their rate in every coordinate, so theirs is 0.002.
+
+>>> [round(usual_rate("sgd", steps), 2) for steps in (10, 127, 1000)]
+[4.0, 1.54, 1.0]
+
+**Users.** Cohorts of virtual clients are made smaller where there are fewer users than planned.
+
+>>> fitting_clients(26, clients=32, users_per_client=8), fitting_clients(400, clients=32, users_per_client=8)
+((4, 6), (32, 8))
+"""
+
+import math
+
+FEWEST_STEPS = 300
+"""With fewer the models of the trials were far from trained."""
+
+_LARGEST_BATCH_WITHOUT_NOISE = 256
+_HIGHEST = 4.0  # above it plain networks diverged, without noise too
+_ADAPTIVE = 0.002
+_CLIENTS = 4  # virtual clients at least, where users are few
+
+
+def usual_batch(units: int, *, noise: bool) -> int:
+    """Units in a step.
+
+    Args:
+        units: public number of units, >= 1.
+        noise: whether noise is added.
+    """
+    size = 2 ** round(math.log2(8 * math.sqrt(units)))
+    return max(1, min(size if noise else min(size, _LARGEST_BATCH_WITHOUT_NOISE), units // 2))
+
+
+def usual_steps(units: int, batch: int) -> int:
+    """Steps of a run on so many units, in batches of so many."""
+    return max(FEWEST_STEPS, math.ceil(10 * units / batch))
+
+
+def usual_rate(optimizer: str, steps: int, *, momentum: float = 0.0, classes: bool = True) -> float:
+    """The learning rate before noise limits it.
+
+    Args:
+        optimizer: its name.
+        steps: of the run, >= 1.
+        momentum: of SGD, in [0, 1).
+        classes: whether the loss is the cross entropy of classes.
+    """
+    if optimizer != "sgd":
+        return _ADAPTIVE
+    rate = min(_HIGHEST, max(1.0, math.sqrt(FEWEST_STEPS / steps)))
+    return rate * (1 - momentum) * (1.0 if classes else 0.5)
+
+
+def fitting_clients(units: int, *, clients: int, users_per_client: int) -> tuple[int, int]:
+    """Clients in a round, and users in each of them, that so many users are enough for.
+
+    Args:
+        units: public number of users, >= 1.
+        clients, users_per_client: as planned.
+    """
+    if clients * users_per_client <= units:
+        return clients, users_per_client
+    users = users_per_client if users_per_client == 1 else max(2, min(users_per_client, units // _CLIENTS))
+    return max(1, min(clients, units // users)), users
