@@ -46,7 +46,7 @@ QUICK = ("wine", "diabetes")
 
 def measured(folder: Path, words: list[str]) -> dict[str, Any] | None:
     """The evaluation of a run, which is trained if it is not there; None where the command refuses it."""
-    if not (folder / "evaluation.json").exists():
+    if not (folder / "report.html").exists():
         resume = ["--resume", str(folder)] if (folder / "plan.json").exists() else None
         folder.parent.mkdir(parents=True, exist_ok=True)
         started = time.monotonic()

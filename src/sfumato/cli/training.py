@@ -417,7 +417,7 @@ def _before_reading(options: Any) -> ResolvedPlan | None:
         the plan with its noise, where the population is declared; None where it has to be counted first.
     """
     refuse_uncountable(options)
-    if options.run.resume is None:
+    if options.run.resume is None and "model" in options.run.chosen:  # another one follows from the data
         refuse_no_model(options.model)
     weights = getattr(options.model, "weights", None) or getattr(options.model, "pretrained", None)
     if weights is not None and options.run.resume is None:  # a run that goes on has weights of its own
