@@ -154,7 +154,7 @@ UNSEEN: dict[str, DataSet] = {
             "randhie",
             (*_TABLE, "--task", "counts"),
             _statsmodels("randhie", "mdvis", str),
-            "deviance",
+            "poisson_log_loss",
             higher=False,
         ),
         DataSet("pg15", _TABLE, _insurance, "log_loss", higher=False),
