@@ -245,18 +245,20 @@ def attribute_inference(
     questions = [_Question(members, reference, made, others, name) for name in sensitive]
     found, ideal = (np.array(side) for side in zip(*(each.rates() for each in questions), strict=True))
     again = np.array([[each.rates(rng) for each in questions] for _ in range(_REPLICATES)])
-    measures = [_measure(name, found[place], ideal[place], again[:, place]) for place, name in enumerate(sensitive)]
+    measures = [
+        _measure(name, found[place], ideal[place], again[:, place], size) for place, name in enumerate(sensitive)
+    ]
     if len(measures) > 1:
-        measures.insert(0, _measure("mean of the columns", found.mean(), ideal.mean(), again.mean(1)))
+        measures.insert(0, _measure("mean of the columns", found.mean(), ideal.mean(), again.mean(1), size))
     return Attack(name="attribute inference", measures=tuple(measures), records=len(members))
 
 
-def _measure(name: str, found: float, ideal: float, again: np.ndarray) -> Measure:
+def _measure(name: str, found: float, ideal: float, again: np.ndarray, units: int) -> Measure:
     return Measure(
         name=name,
-        found=_within_one(centred(found, again[:, 0])),
-        ideal=_within_one(centred(ideal, again[:, 1])),
-        excess=centred(found - ideal, again[:, 0] - again[:, 1]),
+        found=_within_one(centred(found, again[:, 0], units)),
+        ideal=_within_one(centred(ideal, again[:, 1], units)),
+        excess=centred(found - ideal, again[:, 0] - again[:, 1], units),
     )
 
 
