@@ -474,6 +474,7 @@ LARGER = from_arrays(
     ("silos", "message"),
     [
         ({"a": SILOS["a"]}, "two silos"),
+        ({1: SILOS["a"], "silo 1": SILOS["b"], 2: SILOS["a"]}, "two silos have one name"),
         (with_(d=people("a", 10, 9)), "is in 2 silos"),
         (with_(d=people("z", 24, 1)), "a picture is in 2 silos"),
         (with_(a=TWO_CLASSES), "one class"),

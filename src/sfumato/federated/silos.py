@@ -94,8 +94,10 @@ def open_silos(
         InputError: there is one silo, or they are not what the plan can train on: an identity is not one class, two
             silos share more than the plan accounts for, or something in them is public.
     """
-    pairs = silos.items() if isinstance(silos, Mapping) else enumerate(silos, start=1)
+    pairs = list(silos.items() if isinstance(silos, Mapping) else enumerate(silos, start=1))
     named = {name if isinstance(name, str) else f"silo {name}": users for name, users in pairs}
+    if len(named) < len(pairs):
+        raise InputError(f"two silos have one name, as 1 and 'silo 1' are; got {[name for name, _ in pairs]}")
     if len(named) < 2:
         raise InputError(f"privacyface needs two silos at least, got {len(named)}; for one use fedemb")
     found = {name: _identities(name, users) for name, users in named.items()}

@@ -14,7 +14,7 @@ section 5.2).
 
 >>> found = bootstrap_mean(np.r_[np.zeros(60), np.ones(40)], np.random.default_rng(0))
 >>> found.value, round(found.low, 2), round(found.high, 2)
-(0.4, 0.3, 0.5)
+(0.4, 0.3, 0.49)
 
 **One column** of a real table against the same column of a synthetic one. Numbers are compared by the
 Kolmogorov–Smirnov statistic (the largest distance between the two distribution functions, ties taken as they are),
