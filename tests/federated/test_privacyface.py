@@ -483,7 +483,17 @@ LARGER = from_arrays(
         (with_(d=people("public", 10, 9)), "is public"),
         (with_(d=people("d", 20, 4)), "public pictures"),
     ],
-    ids=["one silo", "one name twice", "one picture twice", "classes", "shape", "few", "public name", "public picture"],
+    ids=[
+        "one silo",
+        "one name",
+        "one name twice",
+        "one picture twice",
+        "classes",
+        "shape",
+        "few",
+        "public name",
+        "public picture",
+    ],
 )
 def test_silos_of_no_use_are_refused(silos, message):
     with pytest.raises(InputError, match=message):
