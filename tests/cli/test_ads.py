@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import resource
 from pathlib import Path
 
@@ -284,6 +285,7 @@ def test_a_choice_on_the_private_records_is_paid_for_and_leaves_one_model(sfumat
     shown = sweep(sfumato, log, out, "--choose", "private", "--mean-runs", 2)
     assert shown.code == 0, shown.err
     (model,) = (out / "models").iterdir()
+    assert re.fullmatch(r"epsilon-8-batch-20-clip-[\d.]+-rate-[\d.]+", model.name), "which run it is stays secret"
     statement, plan = (json.loads((model / f"{name}.json").read_text()) for name in ("statement", "plan"))
     assert not (out / "work").exists()
     state = json.loads((out / "sweep.json").read_text())

@@ -500,6 +500,8 @@ def sweep(options: Any) -> Answer:
     if options.model.model == "ctr" and len(parts.train.input_shapes) != 2:
         raise InputError(f"ctr reads tables with columns of categories, got {parts.train}; choose --model")
     sweep = _Sweep(options, parts, out)
+    for batch in sweep.batches:  # before there is a folder
+        sweep.refuse_too_large(batch)
     if run.dry_run:
         return sweep.planned()
     try:
@@ -627,6 +629,14 @@ class _Sweep:
 
         adjacency, delta = plan.cohort.adjacency, plan.delta_for(population)
         return calibrate(event, epsilon=trial.epsilon, delta=delta, adjacency=adjacency, method="rdp")
+
+    def refuse_too_large(self, batch: int) -> None:
+        """Refuse a batch that cannot be drawn from the records of each training."""
+        fewest = [
+            self.population,
+            *([] if self.tune is None else [self.options.plan.public_population(self.tune.train)]),
+        ]
+        self._plan(batch, None, 1.0).sampler(min(fewest))
 
     def event(self, plan: DPSGD, population: int) -> Event:
         """What a whole run of this plan costs."""
@@ -769,7 +779,11 @@ class _Sweep:
         trial = trials[losses.index(min(losses))]
         if min(losses) == math.inf:
             raise InputError(f"no run gave a finite model at epsilon {epsilon:g}; add smaller --rates")
-        work, out = runs.RunFolder(self.out / _WORK / trial.name), runs.RunFolder(self.out / _MODELS / trial.name[4:-2])
+        work = runs.RunFolder(self.out / _WORK / trial.name)
+        name = trial.name.removeprefix("run-").rpartition("-")[
+            0
+        ]  # which of the runs it is says that there were as many
+        out = runs.RunFolder(self.out / _MODELS / name)
         model, own = self.trained(trial, work.path)
         assert model is not None
         assert own is not None
