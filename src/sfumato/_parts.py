@@ -334,8 +334,10 @@ def _held(field: dataclasses.Field[Any], value: Any, path: str) -> Any:
     Raises:
         InputError: "no" or 0 for a truth value, for example.
     """
-    made = _plain(value)
     declared = field.type if isinstance(field.type, str) else inspect.formatannotation(field.type)
+    if declared in ("Any", "typing.Any") and field.metadata.get(SET_BY_RUN):
+        return value  # the run's own, such as directions that were released
+    made = _plain(value)
     if declared == "bool" and not isinstance(made, bool):
         raise InputError(f"{path} must be True or False, got {made!r:.60}")
     if declared in ("int", "int | None") and isinstance(made, float) and made.is_integer():

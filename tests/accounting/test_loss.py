@@ -8,7 +8,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 from comparison_accountants import BucketsAccountant, PrvAccountant
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from mpmath import exp, inf, log, mpf, npdf, quad
 from mpmath import mp as mpmath
@@ -196,6 +196,7 @@ def compositions(draw) -> list[tuple[Atoms, int]]:
 
 
 @settings(max_examples=by_profile(60), deadline=None)
+@example([(atoms([0.5, 0.5], 0.5, -8), 8), (atoms([0.1] * 10, 0.5, 0), 9)], 0.0, 5e-324)  # 1 / tilt overflows
 @given(compositions(), st.floats(0, 1), st.floats(0, 3))
 def test_bounds_bracket_the_convolution_whatever_the_tilt_and_the_window(parts, place, factor) -> None:
     losses, _ = convolved(parts)

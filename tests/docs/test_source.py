@@ -117,9 +117,9 @@ users = open_users("a.pairs", user="user", input="number")
 assert list(users.user_ids) == ["al", "bo"]
 assert users.examples(1)[0].tolist() == [[1.5], [0.5]]
 
-plan = DPSGD(steps=1, cohort=4, noise={"kind": "rounded", "grid": 0.25, "noise_multiplier": 1.0}, seed=1)
+plan = DPSGD(steps=1, cohort=4, noise={"kind": "rounded", "grid": 0.25, "noise_multiplier": 1.0}, server=0.5, seed=1)
 assert DPSGD(noise="rounded").noise.grid == 0.01
-exact = DPSGD(steps=1, cohort=4, noise=1.0, seed=1)
+exact = DPSGD(steps=1, cohort=4, noise=1.0, server=0.5, seed=1)
 rows = examples_from_arrays(np.eye(8, dtype=np.float32), np.arange(8) % 2, num_classes=2)
 start = nn.Linear(8, 2)
 near, same = ([each.fit(start, rows).model.weight - start.weight] for each in (plan, exact))

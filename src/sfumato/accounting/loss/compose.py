@@ -445,7 +445,7 @@ class Composed:
         """E[e^(-tilt x) (1 - e^-x)] of x = loss - epsilon > 0 under the tilted masses, and its error."""
         i = max(0, math.floor((epsilon - self.start) / self.gap) + 1)
         first = self.start + self.gap * i - epsilon
-        most = math.exp(-self.tilt * math.log1p(1 / self.tilt)) / (self.tilt + 1) if self.tilt > 0 else 1.0
+        most = math.exp(-self.tilt * math.log1p(1 / self.tilt)) / (self.tilt + 1) if self.tilt > 1e-300 else 1.0
         rising, falling = self._kernels
         weights = self.weights[i : i + len(rising)]
         # e^-a(x+y) (1 - e^-(x+y)) = e^-ax (e^-ay (1 - e^-y) + e^-(a+1)y (1 - e^-x)): no difference of large terms
