@@ -1,7 +1,8 @@
 """Data that neither a recipe nor a rule of the defaults was made on, written as files that commands read.
 
 The rules of `sfumato.training.defaults` were tried while they were written on `MADE_ON` only. `benchmarks/defaults.py`
-measures them on `UNSEEN`. Both lists were committed before the first trial. They come with packages (scikit-learn, statsmodels), or lie in `../shared/data`, where they are public.
+measures them on `UNSEEN`. Both lists were committed before the first trial. They come with packages (scikit-learn,
+statsmodels), or lie in `../shared/data`, where they are public.
 """
 
 from __future__ import annotations
