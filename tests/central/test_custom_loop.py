@@ -51,7 +51,7 @@ from slow import slow_but
 )
 def test_a_plan_gives_the_same_bits_through_fit_and_through_a_loop(fields):
     model, private = train(of=lambda: plan(**fields))
-    fitted = plan(**fields).fit(net(), examples_from_arrays(inputs().numpy(), labels().numpy()))
+    fitted = plan(server=0.5, **fields).fit(net(), examples_from_arrays(inputs().numpy(), labels().numpy()))
     assert same(model, fitted.model)
     assert private.statement.epsilon == fitted.statement.epsilon
     assert private.result.finished

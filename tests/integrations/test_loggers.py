@@ -36,7 +36,9 @@ def fit(records: ExampleDataset) -> Callable[..., Result]:
     """`fit(log, …)`: six steps of DP-SGD with a schedule, measured every third, saved every second."""
 
     def run(*callbacks: Callback, steps: int = 6, **options: Any) -> Result:
-        plan = DPSGD(steps=steps, cohort=16, noise=1.0, server={"schedule": "cosine", "warm_up": 0}, seed=1)
+        plan = DPSGD(
+            steps=steps, cohort=16, noise=1.0, server={"learning_rate": 0.5, "schedule": "cosine", "warm_up": 0}, seed=1
+        )
         torch.manual_seed(0)
         options = {"validation": records, "test": records} | options
         return fit_plan(
