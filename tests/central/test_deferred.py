@@ -56,7 +56,7 @@ def records(examples: int = EXAMPLES, rows: int = ROWS, seed: int = 0) -> data.E
 
 
 def plan(**fields) -> DPSGD:
-    usual = {"steps": 12, "cohort": 32, "noise": 1.0, "clipping": 0.5, "seed": 1, "tables": "deferred"}
+    usual = {"steps": 12, "cohort": 32, "noise": 1.0, "clipping": 0.5, "server": 0.5, "seed": 1, "tables": "deferred"}
     return DPSGD(**{**usual, **fields})
 
 
