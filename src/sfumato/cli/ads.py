@@ -355,6 +355,7 @@ def _refuse_other_rows(rows: ExampleDataset, about: Mapping[str, Any], run: Path
 
 
 _PLAIN = "without privacy"
+_PRIVATE = "private"
 _OF_EVERY_RUN = (
     *("public_settings", "one_example", "one_user", "prepared_alone", "covers_model", "one_run", "rounding_floats"),
     *("draw_secret", "seeded_run"),
@@ -964,7 +965,7 @@ def _figures(
     def of_loss(figure: Any) -> None:
         axes = figure.subplots()
         increases = [increase_of(row["measured"], plain_row["measured"], loss) for row in private]
-        axes.plot(epsilons, increases, color=COLOURS[0], marker="o", markersize=3, label="private")
+        axes.plot(epsilons, increases, color=COLOURS[0], marker="o", markersize=3, label=_PRIVATE)
         axes.axhline(0.0, color=COLOURS[5], linewidth=0.8, linestyle=":", label=_PLAIN)
         axes.set(xscale="log", xlabel="ε", ylabel=f"relative increase of the {names[loss]}, %")
         axes.legend(frameon=False, fontsize=7)
