@@ -19,7 +19,7 @@ import functools
 import math
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -191,18 +191,8 @@ def generate(options: GenerateOptions) -> Answer:
     from sfumato.data import ZipfClicks  # late: --help needs no pyarrow
 
     whole(rows=options.rows)
-    log = ZipfClicks(
-        vocabulary_sizes=options.vocabularies,
-        numeric=options.numeric,
-        exponent=options.exponent,
-        strength=options.strength,
-        bias=options.bias,
-        users=options.users,
-        user_exponent=options.user_exponent,
-        taste=options.taste,
-        counts=options.counts,
-        seed=options.seed,
-    )
+    names = {each.name for each in fields(ZipfClicks)} - {"vocabulary_sizes"}
+    log = ZipfClicks(vocabulary_sizes=options.vocabularies, **{name: getattr(options, name) for name in names})
     data = log.examples(options.rows, store=options.log)
     users = None if data.owners is None else data.num_users
     facts = {"log": options.log, "rows": len(data), "users": users, "rows_of_tables": sum(options.vocabularies)}

@@ -27,7 +27,8 @@ import importlib
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -344,6 +345,16 @@ def is_custom_model(name: str) -> bool:
     return ":" in name
 
 
+@contextmanager
+def _working_folder_searched() -> Iterator[None]:
+    """Modules are also looked for in the folder that the command runs in."""
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        yield
+    finally:
+        sys.path.pop(0)
+
+
 def refuse_missing_module(name: str) -> None:
     """Refuse module:factory where there is no such module; no more is imported than the package that it is in.
 
@@ -351,15 +362,13 @@ def refuse_missing_module(name: str) -> None:
         InputError: there is none.
     """
     module = name.partition(":")[0]
-    sys.path.insert(0, str(Path.cwd()))
     try:
-        missing = bool(module) and importlib.util.find_spec(module) is None
+        with _working_folder_searched():
+            missing = bool(module) and importlib.util.find_spec(module) is None
     except ImportError:
         missing = True
     except Exception:  # what the user's own package raises is reported when the model is made
         missing = False
-    finally:
-        sys.path.pop(0)
     if missing:
         raise InputError(f"{name}: No module named {module!r}; give module:factory, and run it where the module is")
 
@@ -377,14 +386,14 @@ def custom_model(name: str, source: RandomSource) -> nn.Module:
     module, _, factory = name.partition(":")
     if not module or not factory:
         raise InputError(f"a model of your own must be module:factory, got {name!r}; for example networks:resnet")
-    sys.path.insert(0, str(Path.cwd()))
     try:
-        found = importlib.import_module(module)
-        if not hasattr(found, factory):
-            raise InputError(f"{name}: {module} has no {factory}; name a class or a function without arguments")
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(source.seed64("initial model"))
-            made = getattr(found, factory)()
+        with _working_folder_searched():
+            found = importlib.import_module(module)
+            if not hasattr(found, factory):
+                raise InputError(f"{name}: {module} has no {factory}; name a class or a function without arguments")
+            with torch.random.fork_rng(devices=[]):
+                torch.manual_seed(source.seed64("initial model"))
+                made = getattr(found, factory)()
     except ModuleNotFoundError as error:
         raise InputError(f"{name}: {error}; give module:factory, and run it where the module is") from None
     except InputError:
@@ -392,8 +401,6 @@ def custom_model(name: str, source: RandomSource) -> nn.Module:
     except (Exception, SystemExit) as error:  # whatever the user's own module raises
         what = f"{type(error).__name__}: {error}"
         raise InputError(f"{name} failed ({what}); it must give a model without arguments") from None
-    finally:
-        sys.path.pop(0)
     if not isinstance(made, nn.Module):
         raise InputError(f"{name} gave a {type(made).__name__}, not a torch module; return the model")
     refuse_no_values(made)
