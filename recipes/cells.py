@@ -8,13 +8,16 @@ elsewhere, writes it to the output folder only.
 """
 
 import argparse
+import importlib
 import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 import numpy as np
@@ -109,6 +112,20 @@ def kept_rows(results: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
     if results is None or not results.exists():
         return {}
     return {(row["dataset"], row["method"]): row for row in read_json(results)}
+
+
+@contextmanager
+def loaded(folder: Path) -> Iterator[ModuleType]:
+    """The run.py of a recipe as a module; what it imports of recipes is forgotten then, since names recur."""
+    path, known = list(sys.path), set(sys.modules)
+    sys.path[:0] = [str(folder), str(folder.parent)]
+    try:
+        yield importlib.import_module("run")
+    finally:
+        sys.path[:] = path
+        for name in set(sys.modules) - known:
+            if (getattr(sys.modules[name], "__file__", None) or "").startswith(f"{folder.parent}{os.sep}"):
+                del sys.modules[name]
 
 
 def place_in(out: Path, method: str, seed: int) -> Path:

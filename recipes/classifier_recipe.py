@@ -68,11 +68,20 @@ def main(folder: Path, methods: dict[str, Method], *, data: cells.Data = "none",
         data: whether --data may or has to name where the data lies.
         quick_steps: steps of each method under --quick.
     """
-    cells.main(folder, list(methods), partial(_cell, methods, quick_steps), partial(table, methods), data=data)
+    cells.main(
+        folder, list(methods), partial(cell, methods, quick_steps=quick_steps), partial(table, methods), data=data
+    )
 
 
-def _cell(
-    methods: dict[str, Method], quick_steps: int, name: str, seed: int, folder: Path, quick: bool, data: Path | None
+def cell(
+    methods: dict[str, Method],
+    name: str,
+    seed: int,
+    folder: Path,
+    quick: bool,
+    data: Path | None,
+    *,
+    quick_steps: int = 2,
 ) -> None:
     """Train one method with one seed, or go on with it."""
     method = methods[name]

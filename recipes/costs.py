@@ -6,12 +6,13 @@ Training does not depend on the accountant, so ε follows from the plan alone. I
 changes nothing and fails where it would change. `recipes/tables.py` writes the tables then.
 """
 
-import importlib
 import json
 import math
 import sys
 from pathlib import Path
-from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+from cells import loaded
 
 from sfumato._files import write_json
 from sfumato.accounting import guarantee
@@ -37,16 +38,14 @@ def main() -> int:
     names, check = [word for word in sys.argv[1:] if word != "--check"], "--check" in sys.argv
     changed = 0
     for name in names:
-        sys.path[:0] = [str(RECIPES / name), str(RECIPES)]
-        sys.modules.pop("run", None)
-        run: Any = importlib.import_module("run")
-        population = len(run.data(None)[0])
+        with loaded(RECIPES / name) as run:
+            plans, population = run.PLANS, len(run.data(None)[0])
         results = RECIPES / name / "results.json"
         rows = json.loads(results.read_text())
         for row in rows:
             if row["epsilon"] is None:
                 continue
-            for key, value in costs(run.PLANS[row["method"]], population, row["delta"]).items():
+            for key, value in costs(plans[row["method"]], population, row["delta"]).items():
                 if not _same(row[key], value):
                     print(f"{name}, {row['method']}, {key}: {row[key]} is {value}")
                     row[key], changed = value, changed + 1

@@ -68,15 +68,15 @@ def negatives() -> UserDataset:
     return open_users(SHARED / "omniglot_background.npz", invert=True)
 
 
+RECIPE = Recipe(
+    folder=FOLDER,
+    dataset="glyphs, 460 unseen characters",
+    data=data,
+    model=models.lenet,
+    plans=PLANS,
+    negatives=negatives,
+    lone=("DP-FedEmb, m = 1, negatives",),
+)
+
 if __name__ == "__main__":
-    main(
-        Recipe(
-            folder=FOLDER,
-            dataset="glyphs, 460 unseen characters",
-            data=data,
-            model=models.lenet,
-            plans=PLANS,
-            negatives=negatives,
-            lone=("DP-FedEmb, m = 1, negatives",),
-        )
-    )
+    main(RECIPE)

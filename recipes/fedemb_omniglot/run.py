@@ -76,15 +76,15 @@ def negatives() -> UserDataset:
     return from_arrays(255 - pictures, labels, labels.astype(str))
 
 
+RECIPE = Recipe(
+    folder=Path(__file__).resolve().parent,
+    dataset="Omniglot background, last 5 alphabets",
+    data=data,
+    model=models.lenet,
+    plans=PLANS,
+    negatives=negatives,
+    lone=("DP-FedEmb, more noise", "DP-FedEmb, as much noise in trees", "DP-FedEmb, m = 1, negatives"),
+)
+
 if __name__ == "__main__":
-    main(
-        Recipe(
-            folder=Path(__file__).resolve().parent,
-            dataset="Omniglot background, last 5 alphabets",
-            data=data,
-            model=models.lenet,
-            plans=PLANS,
-            negatives=negatives,
-            lone=("DP-FedEmb, more noise", "DP-FedEmb, as much noise in trees", "DP-FedEmb, m = 1, negatives"),
-        )
-    )
+    main(RECIPE)
