@@ -1,6 +1,8 @@
 """Tables that train row by row: the run, the released model and the guarantee are those of dense noise."""
 
+import errno
 import math
+import os
 import pickle
 import tracemalloc
 from pathlib import Path
@@ -11,7 +13,7 @@ import torch
 from scipy import stats
 from torch import nn
 
-from sfumato import data, models
+from sfumato import data, models, runs
 from sfumato._check import InputError
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD
@@ -21,6 +23,7 @@ from sfumato.models.row_embedding import RowEmbedding
 from sfumato.sampling import Cohort
 from sfumato.training import Callback, RunOptions, Stop
 from sfumato.training.contribution import RoundContext
+from sfumato.training.row_tables import OwedTables
 from sfumato.training.server import Optimizer
 from sfumato.training.table_training import DeferredTables, SelectedTables
 from slow import slow_but
@@ -332,8 +335,32 @@ def test_other_data_to_measure_on_change_no_noise(tmp_path) -> None:
 
 def test_a_table_of_another_size_is_refused_on_resume(tmp_path) -> None:
     killed(tmp_path / "run")
-    with pytest.raises(InputError):
+    with pytest.raises(InputError, match=r"is from another plan, model or data set .* resume with the same ones"):
         plan().fit(clicks(ROWS + 1), records(), validation=records(60, seed=1), out=tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("writing", slow_but(["checkpoint", "run"], "checkpoint"))
+def test_a_disk_that_fills_up_in_the_flush_releases_nothing_and_the_run_goes_on(writing, tmp_path, monkeypatch) -> None:
+    """The last checkpoint and the model that is released hold the flushed tables."""
+    short, out = plan(steps=3), tmp_path / "run"
+    usual, flushed = getattr(runs, writing).save_file, []
+
+    def full(tensors, path, *more) -> None:
+        if flushed:
+            path.write_bytes(b"half")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        usual(tensors, path, *more)
+
+    flush = OwedTables.flush
+    monkeypatch.setattr(OwedTables, "flush", lambda self: flushed.append(flush(self)))
+    with monkeypatch.context() as patch:
+        patch.setattr(getattr(runs, writing), "save_file", full)
+        with pytest.raises(InputError, match=rf"No space left on device; .* go on with .*--resume {out}"):
+            short.fit(clicks(), records(), out=out)
+    assert not {path.name for path in out.iterdir()} & {"model.safetensors", "statement.json"}
+    short.fit(clicks(), records(), out=out, resume=True)
+    whole = short.fit(clicks(), records(), out=tmp_path / "whole")
+    assert (out / "model.safetensors").read_bytes() == (whole.folder / "model.safetensors").read_bytes()
 
 
 class Tied(Clicks):

@@ -1,7 +1,9 @@
 """`sfumato ads`: the plan that is trained, the measures, settings that are chosen and paid for, and bad logs."""
 
+import errno
 import json
 import math
+import os
 import re
 import resource
 from pathlib import Path
@@ -211,6 +213,30 @@ def test_a_column_of_ten_million_values_is_generated_and_trained_on_in_little_me
     assert (
         resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss - before < 16e6
     )  # KiB: the table, its copies, the file
+
+
+@pytest.mark.slow
+def test_a_run_that_a_full_disk_stops_goes_on_with_the_tables_that_it_began_with(
+    sfumato, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "model.safetensors")
+
+    run, other = tmp_path / "run", tmp_path / "other"
+    with monkeypatch.context() as patch:
+        patch.setattr("sfumato.runs.run.save_file", full)
+        refused = sfumato("ads", "train", "--data", log, "--epsilon", 8, *SMALL, "--out", run)
+    assert refused.code == 2
+    told = refused.err.splitlines()[-1]
+    assert "No space left on device" in told
+    assert told.endswith(f"go on with --resume {run}")
+    ZipfClicks(vocabulary_sizes=(51, 5), numeric=2, users=60, seed=1).examples(400, store=other)
+    refused = sfumato("ads", "train", "--resume", run, "--data", other)
+    assert refused.code == 2
+    assert refused.err.splitlines()[-1].endswith(
+        "vocabulary_sizes [50, 5] → [51, 5]); resume with the same ones, or choose another folder"
+    ), refused.err
+    assert sfumato("ads", "train", "--resume", run).code == 0
 
 
 # `sfumato ads sweep`

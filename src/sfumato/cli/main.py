@@ -149,7 +149,7 @@ def _with_option_names(message: str, words: Sequence[str]) -> str:
     return with_option_names(message, options.flagged)
 
 
-_TWICE = re.compile(r"(--[a-z-]+) \(\1\)")
+_TWICE = re.compile(r"(--[a-z-]+)(?: True)? \((\1\b[^)]*)\)")
 
 
 def with_option_names(message: str, names: Collection[str]) -> str:
@@ -166,6 +166,8 @@ def with_option_names(message: str, names: Collection[str]) -> str:
     'numbers need both ends of their range; give --low and --high'
     >>> with_option_names("leave out prefix_cache (--prefix-cache)", ["prefix_cache"])
     'leave out --prefix-cache'
+    >>> with_option_names("go on with resume=True (--resume runs/1)", ["resume", "clip_norm"])
+    'go on with --resume runs/1'
     >>> with_option_names("clipping.quantile must be < 1, got 2", ["clipping.quantile"])
     '--clipping.quantile must be < 1, got 2'
     >>> with_option_names("runs/clip_norm.json and 'clip_norm' and models.fit(clip_norm=2)", ["clip_norm"])
@@ -188,7 +190,7 @@ def with_option_names(message: str, names: Collection[str]) -> str:
     before, after = r"(?<![\w./\\'\"=-])(?<!\w\()", r"(?:(=)(?=[\w\"'-])|(?![\w./\\'\"=-])|(?=\.(?:\s|$)))"
     found = re.compile(f"{before}({'|'.join(map(re.escape, long))}){after}")
     message = found.sub(lambda match: f"--{match[1].replace('_', '-')}{' ' if match[2] else ''}", message)
-    return _TWICE.sub(r"\1", message)
+    return _TWICE.sub(r"\2", message)
 
 
 def _no_command(given: str) -> str:

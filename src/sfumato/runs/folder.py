@@ -161,7 +161,7 @@ class RunFolder:
     def unwritable(self, error: OSError) -> InputError:
         """The one line for a file of this folder that could not be written."""
         self.refuse_deleted()
-        kept = "the checkpoint before it is intact: make room and go on with resume=True (--resume)"
+        kept = f"the checkpoint before it is intact: make room and go on with resume=True (--resume {self.path})"
         if not (self.checkpoint / checkpoint.STATE).exists():
             kept = "nothing was saved before: make room and start the run in another folder"
         return InputError(f"cannot write {error.filename or self.path}: {error.strerror or error}; {kept}")
