@@ -107,6 +107,12 @@ def main(
         print(f"{row['method']:{width}} {row['mean']:.4f} ± {row['std']:.4f}   ε {row['epsilon']}")
 
 
+def refuse_stopped(finished: bool) -> None:
+    """Leave a cell whose training was stopped: what a part of it gives is not the cell's figure."""
+    if not finished:
+        sys.exit("stopped; start again to go on")
+
+
 def kept_rows(results: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
     """The rows of a table that was written before, by data set and method; none where there is no such file."""
     if results is None or not results.exists():

@@ -3,13 +3,13 @@
     python recipes/check.py [--only NAME …] [--all] [--seeds N] [--again] [--out DIR]
 
 A cell is run by the recipe's own functions with its full settings. Seeds are those of the table, from its first on. A
-line a recipe: the cell, the committed mean, today's figure, whether it is within the tolerance, and processor seconds. Recipes
-whose cell takes more than `MOST_MINUTES` are listed; --all, or their name under --only, runs them. The exit code is 1
-where a cell is outside or failed.
+line a recipe: the cell, the committed mean, today's figure, whether it is within the tolerance, and processor seconds.
+Recipes whose cell takes more than `MOST_MINUTES` are listed; --all, or their name under --only, runs them. The exit
+code is 1 where a cell is outside or failed.
 
-check.json has all lines. A cell that is in it for the same code, seeds and committed row is not run again, unless
-under --again. The code is the last commit that changed src, the recipe, or what recipes share; files that were changed
-and not committed count as no code that was checked.
+check.json has all lines. A cell that is in it for the same code, seeds and committed row is not run again, unless it
+failed or under --again. The code is the last commit that changed src, the recipe, or what recipes share; with changes
+that are not committed it counts as none that was checked.
 
 **Tolerance.** The half-width of the interval of 95 % for the mean of k new seeds, predicted from the n committed ones:
 t(n−1, .975) · s · √(1/n + 1/k), for their standard deviation s. Half of the last digit in results.json is added to s
@@ -338,7 +338,7 @@ def checked(recipe: str, cell: Cell, *, seeds: int, out: Path, code: str) -> dic
         with loaded(RECIPES / recipe) as module:
             wanted = range(cell.first_seed, cell.first_seed + seeds)
             figures = [cell.run(module, seed, out / code / recipe) for seed in wanted]
-    except (Exception, SystemExit) as error:
+    except Exception as error:
         line |= {"today": None, "tolerance": None, "verdict": "failed", "why": f"{type(error).__name__}: {error}"}
     else:
         today, wide = sum(figures) / len(figures), tolerance(row, seeds)
@@ -376,13 +376,14 @@ def main() -> int:
             print(f"{recipe}: {cell.name}: not run, as it takes about {cell.minutes:g} minutes; --all runs it")
             continue
         lines: dict[str, dict[str, Any]] = read_json(file) if file.exists() else {}
-        row, code, known = row_of(recipe, cell), code_of(recipe), lines.get(recipe)
+        row, code, line = row_of(recipe, cell), code_of(recipe), lines.get(recipe, {"verdict": "failed"})
         same = {"cell": cell.name, "code": code, "seeds": options.seeds, "committed": row["mean"], "std": row["std"]}
-        if known is None or options.again or code.endswith("+") or not same.items() <= known.items():
-            known = checked(recipe, cell, seeds=options.seeds, out=options.out, code=code)
-            write_json(file, dict(sorted({**lines, recipe: known}.items())))
-        print(reported(known), flush=True)
-        worst = max(worst, int(known["verdict"] != "within"))
+        known = line["verdict"] != "failed" and same.items() <= line.items() and not code.endswith("+")
+        if not known or options.again:
+            line = checked(recipe, cell, seeds=options.seeds, out=options.out, code=code)
+            write_json(file, dict(sorted({**lines, recipe: line}.items())))
+        print(reported(line), flush=True)
+        worst = max(worst, int(line["verdict"] != "within"))
     return worst
 
 

@@ -102,6 +102,7 @@ def trained(
     plan = DPSGD(task="counts", epochs=epochs, cohort=2048, tables="deferred", seed=seed, **settings)
     plan = plan.replace(noise=0.0) if epsilon is None else plan.calibrate(epsilon=epsilon, population=len(train))
     result = plan.fit(network(train, seed), train, options=RunOptions(evaluate_every=0))
+    cells.refuse_stopped(result.finished)
     return result.model, result.statement
 
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-from cells import SHARED
+from cells import SHARED, refuse_stopped
 
 from sfumato.central import DPSGD
 from sfumato.data import ExampleDataset, Split, open_examples, split_examples
@@ -66,6 +66,7 @@ def trained(
     plan = DPSGD(epochs=epochs, cohort=BATCH, tables=TABLES[method], seed=seed, **{"clipping": 1.0, **settings})
     plan = plan.replace(noise=0.0) if epsilon is None else plan.calibrate(epsilon=epsilon, population=len(train))
     result = plan.fit(network(train, seed), train, options=RunOptions(evaluate_every=0))
+    refuse_stopped(result.finished)
     return result.model, result.statement
 
 

@@ -145,6 +145,7 @@ def cell(method: str, seed: int, folder: Path, quick: bool, path: Path | None) -
             checkpoint_every=10,
         ),
     )
+    cells.refuse_stopped(result.finished)
     write_json(folder / "faces.json", measured(result.model, parts))
 
 

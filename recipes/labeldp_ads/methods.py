@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from cells import refuse_stopped
 from torch import Tensor, nn
 
 from sfumato._random import RandomSource
@@ -115,4 +116,5 @@ def _by_gradients(
         epsilon=epsilon, delta=0.01 / len(data), population=len(data)
     )
     result = plan.fit(start(data), data)
+    refuse_stopped(result.finished)
     return result.model, result.statement

@@ -90,6 +90,13 @@ def test_a_cell_is_compared_with_its_row_and_runs_once_for_the_same_code_and_row
     assert "failed: RuntimeError: run again" in capsys.readouterr().out
 
 
+def test_what_was_stopped_is_no_line_and_ends_the_check(check, recipes, monkeypatch):
+    (recipes / "toy" / "run.py").write_text(RUN.replace("folder.mkdir", "import cells; cells.refuse_stopped(False)"))
+    with pytest.raises(SystemExit, match="start again to go on"):
+        checked(check, monkeypatch)
+    assert not (recipes / "check.json").exists()
+
+
 def test_a_figure_beyond_the_tolerance_is_outside_and_more_seeds_are_averaged(check, recipes, monkeypatch):
     assert checked(check, monkeypatch, "--seeds", "3") == 1
     line = json.loads((recipes / "check.json").read_text())["toy"]
