@@ -1,7 +1,8 @@
 """DP-SGD on MNIST: LeNet-5 without norm layers, with layer norm and with public batch norm; scattering features.
 
-Public batch norm takes its statistics from letters, or, as in the paper, from 128 digits that are set aside: those are
-declared public, no one trains on them, and they have no guarantee.
+Public batch norm takes its statistics from letters of Omniglot, or from 128 digits that are set aside: they are
+declared public, no one trains on them, and they have no guarantee. The paper takes 128 pictures of KMNIST, which is not
+at hand.
 
 See README.md. The features of the pictures are computed once and kept in .cache. --quick takes one budget only.
 """
