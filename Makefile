@@ -18,8 +18,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c const
 demo: .venv/base  ## DP-FedEmb on the embedded data: metrics, statement, page
 	$(BIN)/sfumato fedemb --config recipes/fedemb_glyphs/demo.yaml
 
-# Many tests start a Python: without its bytecode each of them would compile all of sfumato.
-PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+# Many tests start a Python: without its bytecode each of them would compile all of sfumato. Trials fork this process,
+# which takes half the time where its memory is in large pages.
+PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= GLIBC_TUNABLES=glibc.malloc.hugetlb=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test: .venv/develop  ## before each push: all tests but the slow ones, with a browser if one can be installed
 	sh tests/install_chromium.sh

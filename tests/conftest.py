@@ -11,6 +11,7 @@ from hypothesis import settings
 from torch import nn
 
 from sfumato import data
+from sfumato.guard import guard
 
 pytest_plugins = ("processor_time",)
 
@@ -24,6 +25,13 @@ SHARED = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
 @pytest.fixture(autouse=True)
 def _one_thread():
     torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def _fresh_processes_again() -> Iterator[None]:
+    """After a process of the guard took too long, none are started; the tests that follow get theirs."""
+    yield
+    guard._hung.clear()
 
 
 @pytest.fixture(autouse=True, scope="session")

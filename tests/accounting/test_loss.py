@@ -770,7 +770,7 @@ def test_a_large_order_costs_the_others_no_digits(z: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("z", "order"), [(0.001, 1.0003), (0.001, 1.00001), (0.0005, 1.0003)])
+@pytest.mark.parametrize(("z", "order"), [(0.001, 1.00001)])
 def test_with_next_to_no_noise_an_order_near_one_has_a_bound_that_counts_sampling(z: float, order: float) -> None:
     truth = _integral(0.3, z, order, 0)
     assert truth <= log_excess_sampled_gaussian(np.array([order]), 0.3, z)[0] * (1 + 1e-12) <= truth * 1.03

@@ -5,11 +5,12 @@ Movements are in multiples of the clip norm C, with the checks off; the guarante
 """
 
 import argparse
+import itertools
 import random
 import re
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,11 @@ _LONGEST = 100  # characters of a refusal
 Row = tuple[str, str, str, str]
 
 
+def some(cases: Iterable[Any], every: int) -> Iterator[Any]:
+    """The first of so many cases, and of those that follow."""
+    return itertools.islice(cases, 0, None, every)
+
+
 def refusal(run: Callable[[], Any]) -> str:
     """The beginning of the line that a user gets."""
     try:
@@ -90,14 +96,14 @@ def times(move: float) -> str:
     return f"{move:.2f} C" if move < 10 else f"{move:.1f} C"
 
 
-def coupled_examples() -> Iterator[Row]:
-    for kind, (build, loss, records) in COUPLED.items():
+def coupled_examples(every: int) -> Iterator[Row]:
+    for kind, (build, loss, records) in some(COUPLED.items(), every):
         move = "not measured" if kind in UNMEASURED else times(largest_move(build, loss, extreme(records(), kind)))
         now = refusal(lambda: specimens.PLAN.fit(build(), as_data(records()), loss=loss))  # noqa: B023
         if kind in specimens.PUT_BACK:
             now = f"put back before every micro-batch; moved {times(_move_with_putting_back(build, loss, records()))}"
         yield "A1", kind, move, now
-    for kind, (build, loss, records) in UNCOUPLED.items():
+    for kind, (build, loss, records) in some(UNCOUPLED.items(), every):
         specimens.PLAN.fit(build(), as_data(records()), loss=loss)
         yield "A1", kind, "the sibling", f"trains; moved {times(largest_move(build, loss, records()))}"
 
@@ -118,15 +124,15 @@ def _move_with_putting_back(build: Any, loss: Any, records: Any) -> float:
     return max(float((whole - total(np.delete(np.arange(count), absent))).norm()) for absent in range(3))
 
 
-def shared_draws() -> Iterator[Row]:
-    for kind, build in {**SHARED, **MIXED}.items():
+def shared_draws(every: int) -> Iterator[Row]:
+    for kind, build in some({**SHARED, **MIXED}.items(), every):
         random.seed(0)
         np.random.seed(0)  # noqa: NPY002  # two of them draw from there
         move = largest_move(build, each, numbers(), micro_batch=4 if kind in SHARED else 1 << 20)
         yield "A2", kind, times(move), refusal(lambda: specimens.PLAN.fit(build(), as_data(numbers())))  # noqa: B023
 
 
-def split() -> Iterator[Row]:
+def split(_: int) -> Iterator[Row]:
     """People of unit contributions in random directions; one of them comes or goes, in the middle of all names."""
     people = np.array([f"person {number:03}" for number in range(101)])
     values = np.random.default_rng(0).normal(size=(len(people), 1000))
@@ -146,9 +152,9 @@ def split() -> Iterator[Row]:
     yield "A3", "positions shuffled, a fifth for the test", times(moves[0]), f"names hashed; moved {times(moves[1])}"
 
 
-def without_noise() -> Iterator[Row]:
+def without_noise(every: int) -> Iterator[Row]:
     """What forward writes, with the last record and without it."""
-    for kind, write in test_released.AT_ONCE.items():
+    for kind, write in some(test_released.AT_ONCE.items(), every):
         seen = []
         for rows in (slice(None), slice(None, -1)):
             model = test_released.Writer(write)
@@ -164,7 +170,7 @@ def without_noise() -> Iterator[Row]:
         yield "A4", kind, move, refusal(run)
 
 
-def shared_clients() -> Iterator[Row]:
+def shared_clients(every: int) -> Iterator[Row]:
     """The sum of many small clients that are trained in one batch with a large one, which comes or goes."""
     sizes = np.array([2] * 15 + [30])
     rng, everybody = np.random.default_rng(0), np.arange(len(sizes))
@@ -173,7 +179,7 @@ def shared_clients() -> Iterator[Row]:
     users = data.from_arrays(inputs, labels, np.repeat(everybody, sizes))
     plan = test_coupling.CLIENT_PLAN.replace(client={"at_once": len(sizes), "batch_size": 32})
     clip_norm = 1e-3  # below all norms
-    for kind, over in test_coupling.COUPLED_CLIENTS.items():
+    for kind, over in some(test_coupling.COUPLED_CLIENTS.items(), every):
 
         def build(over: Any = over) -> LocalContribution:
             return plan.contribution(test_coupling.Over(over), users, "cpu", 0)
@@ -192,9 +198,9 @@ def shared_clients() -> Iterator[Row]:
         yield "A5", kind, times(float((sums[0] - sums[1]).norm()) / clip_norm), refusal(build)
 
 
-def resumed() -> Iterator[Row]:
+def resumed(every: int) -> Iterator[Row]:
     """What is left of two releases under one noise, with the target."""
-    for kind, change in test_released.CASES:
+    for kind, change in some(test_released.CASES, every):
         with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
             given = kind, change, True, 0
             now = refusal(lambda: test_released.means(*given, Path(folder) / "checked", patch))  # noqa: B023
@@ -206,7 +212,7 @@ def resumed() -> Iterator[Row]:
         yield "A6", f"{change} ({kind})", f"{times(move)}, without noise", now
 
 
-def another_autoencoder() -> Iterator[Row]:
+def another_autoencoder(_: int) -> Iterator[Row]:
     """The first sums of two critics, under the noise of one, of a patient as two autoencoders see that patient.
 
     Two copies of a run of EHR-Safe that died come to two, which differ by 1 % here; the critic begins as the same.
@@ -297,18 +303,17 @@ REMEMBERED = {
 """What code remembers of units, and what it does at some steps only: specimens, each with ways to train."""
 
 
-def remembered() -> Iterator[Row]:
-    for item, specimens_of in REMEMBERED.items():
-        for name, ways_of in specimens_of:
-            for way in ways_of:
-                with unchecked():
-                    move = outcome(SPECIMENS[name], way).moved
-                found = outcome(SPECIMENS[name], way)
-                if found.refusal is None:
-                    now = f"placeholders are the first that go through; moved {times(found.moved)}"
-                else:
-                    now = refused(found.refusal)
-                yield item, f"{name} ({way})", times(move) if move > 1.001 else "not measured", now
+def remembered(every: int) -> Iterator[Row]:
+    cases = [(item, name, way) for item, its in REMEMBERED.items() for name, ways in its for way in ways]
+    for item, name, way in some(cases, every):
+        with unchecked():
+            move = outcome(SPECIMENS[name], way).moved
+        found = outcome(SPECIMENS[name], way)
+        if found.refusal is None:
+            now = f"placeholders are the first that go through; moved {times(found.moved)}"
+        else:
+            now = refused(found.refusal)
+        yield item, f"{name} ({way})", times(move) if move > 1.001 else "not measured", now
 
 
 @contextmanager
@@ -333,8 +338,8 @@ def unchecked() -> Iterator[None]:
         yield
 
 
-def table() -> str:
-    """As Markdown."""
+def table(*, every: int = 1) -> str:
+    """As Markdown; of each part one row in so many."""
     lines = ["| | specimen | one person moved | now |", "|---|---|---|---|"]
     parts = (
         coupled_examples,
@@ -347,7 +352,7 @@ def table() -> str:
         remembered,
     )
     for part in parts:
-        lines += [f"| {' | '.join(word.replace('|', '/') for word in row)} |" for row in part()]
+        lines += [f"| {' | '.join(word.replace('|', '/') for word in row)} |" for row in part(every)]
     return "\n".join(lines) + "\n"
 
 

@@ -419,7 +419,7 @@ def test_what_was_held_before_is_not_counted(capsys: pytest.CaptureFixture[str])
 # The grammar is the registry's own: every command, every option with its type. Words are mutated, values are wild,
 # flags are doubled or left without a value, files are broken. Nothing trains: data are missing or broken, and guards
 # keep what is calculated small.
-RUNS = [(0, 150), *((seed, 500) for seed in range(10))]
+RUNS = [(0, 150), *((seed, 500) for seed in range(1, 5))]
 """Seeds, and how many command lines from each: the first few are quick."""
 SECONDS = 20.0  # the longest line, on a machine that does other things as well
 

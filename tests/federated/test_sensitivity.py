@@ -197,7 +197,7 @@ def public() -> data.UserDataset:
 
 
 @pytest.mark.parametrize(("part", "together"), one_in(3, PARTS, ROUNDING))
-@settings(deadline=None, max_examples=by_profile(5))
+@settings(deadline=None, max_examples=by_profile(3))
 @given(
     seed=st.integers(0, 10**6),
     scale=st.sampled_from([0.0, 1.0, 1e4, 1e20, float("inf"), float("nan")]),

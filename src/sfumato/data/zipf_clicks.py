@@ -147,7 +147,7 @@ class ZipfClicks:
     def _targets(self, block: int, scores: np.ndarray) -> np.ndarray:
         stream = self._draws(block, "targets")
         if not self.counts:
-            return (stream.uniform(_BLOCK)[: len(scores)] < 1 / (1 + np.exp(-scores))).astype(np.int64)
+            return (stream.uniform(_BLOCK)[: len(scores)] < 1 / (1 + np.exp(np.minimum(-scores, 700)))).astype(np.int64)
         generator = np.random.Generator(np.random.Philox(int(stream.uint64(1)[0])))
         return np.array([generator.poisson(rate) for rate in np.exp(np.minimum(scores, 20))], np.int64)
 
