@@ -19,7 +19,8 @@ settings.register_profile("full", max_examples=100)
 settings.register_profile("quick", max_examples=20)
 settings.load_profile("quick")  # `--hypothesis-profile full` comes later, and wins
 
-SHARED = Path(__file__).resolve().parents[1] / ".." / "shared" / "data"
+TESTS = Path(__file__).resolve().parent
+SHARED = TESTS.parent / ".." / "shared" / "data"
 
 
 @pytest.fixture(autouse=True)
@@ -27,11 +28,20 @@ def _one_thread():
     torch.set_num_threads(1)
 
 
+FRESH = ("adversarial", "contract", "docs", "guard")
+"""Folders whose tests try users' code in fresh processes, as every run on Linux does."""
+
+
 @pytest.fixture(autouse=True)
-def _fresh_processes_again() -> Iterator[None]:
-    """After a process of the guard took too long, none are started; the tests that follow get theirs."""
+def _fresh_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Elsewhere code is tried as where there are no fresh processes, which take a third of the time of all tests.
+
+    A test that is about them, or whose result depends on them, is marked `fresh`.
+    """
+    if request.path.relative_to(TESTS).parts[0] not in FRESH and request.node.get_closest_marker("fresh") is None:
+        monkeypatch.setattr(guard, "can_fork", lambda: False)
     yield
-    guard._hung.clear()
+    guard._hung.clear()  # after a process that took too long none are started
 
 
 @pytest.fixture(autouse=True, scope="session")
