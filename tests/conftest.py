@@ -31,15 +31,25 @@ def _one_thread():
 FRESH = ("adversarial", "contract", "docs", "guard")
 """Folders whose tests try users' code in fresh processes, as every run on Linux does."""
 
+_can_fork = guard.can_fork
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _trials_in_one_process(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Elsewhere code is tried as where there are no fresh processes, which take a third of the time of all tests.
+
+    A module or a test that is about them, or that compares a run with one in another process, is marked `fresh`.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.relative_to(TESTS).parts[0] not in FRESH and request.node.get_closest_marker("fresh") is None:
+            patch.setattr(guard, "can_fork", lambda: False)
+        yield
+
 
 @pytest.fixture(autouse=True)
 def _fresh_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Elsewhere code is tried as where there are no fresh processes, which take a third of the time of all tests.
-
-    A test that is about them, or whose result depends on them, is marked `fresh`.
-    """
-    if request.path.relative_to(TESTS).parts[0] not in FRESH and request.node.get_closest_marker("fresh") is None:
-        monkeypatch.setattr(guard, "can_fork", lambda: False)
+    if request.node.get_closest_marker("fresh") is not None:
+        monkeypatch.setattr(guard, "can_fork", _can_fork)
     yield
     guard._hung.clear()  # after a process that took too long none are started
 

@@ -137,11 +137,18 @@ NORMS = {
     "bilstm": ("none", "layer"),
     "transformer": (),
     "ctr": (),
+    "dlrm": (),
 }
 SIZES = {
     "bilstm": {"vocabulary_size": 20, "embedding_dim": 6, "hidden": 5},
     "transformer": {"vocabulary_size": 20, "width": 8, "depth": 1, "heads": 2},
     "ctr": {"vocabulary_sizes": [7, 20, 3], "hidden": (8, 8)},
+    "dlrm": {
+        "vocabulary_sizes": [7, 20, 3],
+        "embedding_dim": 4,
+        "dense_arch_layer_sizes": (8,),
+        "over_arch_layer_sizes": (8, 8),
+    },
 }
 CASES = [(name, norm) for name, norms in NORMS.items() for norm in (norms or (None,))]
 SMALL = [case for case in CASES if case[0] not in ("resnet18", "wrn16_4")]
@@ -152,7 +159,7 @@ def inputs_of(name: str, rows: int = 3) -> tuple[torch.Tensor, ...]:
     source = torch.Generator().manual_seed(5)
     if name in IMAGES:
         return (torch.rand(rows, 1, 16, 16, generator=source) * 2 - 1,)
-    if name == "ctr":
+    if name in ("ctr", "dlrm"):
         ids = torch.randint(0, 30, (rows, 3), generator=source)
         return (torch.randn(rows, 4, generator=source), ids)
     tokens = torch.randint(1, 20, (rows, 7), generator=source)
@@ -161,7 +168,8 @@ def inputs_of(name: str, rows: int = 3) -> tuple[torch.Tensor, ...]:
 
 
 def build(name: str, norm: str | None, classes: int = 4, seed: int = 1) -> nn.Module:
-    shapes = {"ctr": [(4,), (3,)]}.get(name, [(16, 16, 1)] if name in IMAGES else [(7,)])
+    tables = {"ctr": [(4,), (3,)], "dlrm": [(4,), (3,)]}
+    shapes = tables.get(name, [(16, 16, 1)] if name in IMAGES else [(7,)])
     options = dict(SIZES.get(name, {}))
     if norm is not None:
         options["normalisation"] = norm
@@ -337,7 +345,10 @@ def test_a_norm_follows_every_trained_layer_but_the_last():
 @pytest.mark.parametrize(
     ("mistake", "words"),
     [
-        (lambda: models.classifier("alexnet", 10, [(28, 28)]), "model must be one of lenet5, .*, ctr, got alexnet"),
+        (
+            lambda: models.classifier("alexnet", 10, [(28, 28)]),
+            "model must be one of lenet5, .*, ctr, dlrm, got alexnet",
+        ),
         (lambda: models.classifier("lenet5", 10, [(128,)]), r"reads images .* got input shapes \(128,\); for texts"),
         (lambda: models.classifier("bilstm", 4, [(28, 28, 1)], vocabulary_size=9), "for images take lenet5"),
         (lambda: models.classifier("lenet5", 4, [(3,), (4,)]), "for tables take ctr"),

@@ -1,4 +1,4 @@
-"""The click model: columns of one id and of several ids a row."""
+"""The click models: columns of one id and of several ids a row, and their products."""
 
 import pytest
 import torch
@@ -55,3 +55,28 @@ def test_a_bag_follows_its_own_column() -> None:
     found = models.classifier("ctr", 2, [(2,), (7,)], vocabulary_sizes=SIZES, hidden=(4,))
     assert found.lengths == (4, 1, 2)
     assert [table.weight.shape[0] for table in found.tables] == [7, 5, 9]
+
+
+def test_a_dlrm_multiplies_every_two_vectors() -> None:
+    found = models.dlrm(
+        vocabulary_sizes=(7, 0, 5), numeric=2, embedding_dim=3, dense_arch_layer_sizes=(4,), over_arch_layer_sizes=(6,)
+    )
+    numbers, ids = torch.randn(4, 2), torch.tensor([[1, 3, 9], [0, 0, 0], [6, 0, 2], [8, 3, 4]])
+    expected = []
+    for row, (one, more, other) in zip(numbers, ids.tolist(), strict=True):
+        first = [each % 7 for each in (one, more) if each % 7] or [0]
+        dense = found.dense_arch(row)
+        vectors = [dense, found.tables[0].weight[first].mean(dim=0), found.tables[1].weight[other % 5]]
+        products = [vectors[i] @ vectors[j] for i in range(3) for j in range(i + 1, 3)]
+        expected.append(found.classifier(found.over_arch(torch.cat([dense, torch.stack(products)]))))
+    torch.testing.assert_close(found(numbers, ids), torch.stack(expected))
+
+
+def test_a_dlrm_without_numbers_has_products_alone_and_needs_two_columns() -> None:
+    found = models.classifier("dlrm", 1, [(0,), (2,)], vocabulary_sizes=5, over_arch_layer_sizes=(4,))
+    assert found.dense_arch is None
+    assert found(torch.zeros(3, 0), torch.zeros(3, 2, dtype=torch.int64)).shape == (3, 1)
+    with pytest.raises(InputError, match="needs two of them; use ctr"):
+        models.dlrm(vocabulary_sizes=5, numeric=0, columns=1)
+    with pytest.raises(InputError, match="over_arch_layer_sizes must be a whole number >= 1, got 0"):
+        models.dlrm(vocabulary_sizes=5, over_arch_layer_sizes=(0,))

@@ -488,8 +488,10 @@ def sweep(options: Any) -> Answer:
         raise InputError("a sweep needs records to choose by and to test on; give shares > 0 of both")
     options.plan.default_task().check(parts.train)
     options.plan.refuse_found(parts.train.found)
-    if options.model.model == "ctr" and len(parts.train.input_shapes) != 2:
-        raise InputError(f"ctr reads tables with columns of categories, got {parts.train}; choose --model")
+    if options.model.model in ("ctr", "dlrm") and len(parts.train.input_shapes) != 2:
+        raise InputError(
+            f"{options.model.model} reads tables with columns of categories, got {parts.train}; choose --model"
+        )
     sweep = _Sweep(options, parts, out)
     for batch in sweep.batches:  # before there is a folder
         sweep.refuse_too_large(batch)

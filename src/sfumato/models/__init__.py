@@ -66,7 +66,7 @@ if TYPE_CHECKING:
         scatternet_linear,
     )
     from sfumato.models.squeeze_net import SqueezeNet, squeezenet
-    from sfumato.models.table import CTRModel, ctr_model, embedding_width
+    from sfumato.models.table import DLRM, CTRModel, ctr_model, dlrm, embedding_width
     from sfumato.models.text import (
         BiLSTMClassifier,
         LSTMLanguageModel,
@@ -84,6 +84,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BACKBONES",
     "CLASSIFIERS",
+    "DLRM",
     "FEATURES",
     "HOG",
     "LANGUAGE_MODELS",
@@ -126,6 +127,7 @@ __all__ = [
     "coupled_layers",
     "ctr_model",
     "custom_model",
+    "dlrm",
     "embedding_width",
     "feature_extractor",
     "features_of",

@@ -53,7 +53,7 @@ from sfumato.models.resnet import (
 )
 from sfumato.models.scatternet import scatternet_linear
 from sfumato.models.squeeze_net import squeezenet
-from sfumato.models.table import ctr_model
+from sfumato.models.table import ctr_model, dlrm
 from sfumato.models.text import bilstm_classifier, lstm, transformer, transformer_classifier
 from sfumato.models.wide_resnet import wrn16_4
 
@@ -111,6 +111,7 @@ NETWORKS: dict[Gives, dict[str, Network]] = {
         "bilstm": Network(bilstm_classifier, "tokens"),
         "transformer": Network(transformer_classifier, "tokens"),
         "ctr": Network(ctr_model, "table"),
+        "dlrm": Network(dlrm, "table"),
     },
     "values": {
         "matrix_factorization": Network(matrix_factorization, "items"),
