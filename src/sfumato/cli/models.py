@@ -593,10 +593,10 @@ class ClassifierOptions:
 
     Attributes:
         model: lenet5, lenet300_100, resnet18, resnet20, wrn16_4 or scatternet for pictures, bilstm or transformer
-            for texts, ctr for tables, lenet300_100 for numbers alone, matrix_factorization or neural for ratings. It
-            gets an output for each class, or for each number of a target. Or package.module:factory, an importable
-            class or function without arguments that gives a torch module; the folder that you are in is searched too.
-            Without it, a training takes one that fits the data.
+            for texts, ctr or dlrm for tables, lenet300_100 for numbers alone, matrix_factorization or neural for
+            ratings. It gets an output for each class, or for each number of a target. Or package.module:factory, an
+            importable class or function without arguments that gives a torch module; the folder that you are in is
+            searched too. Without it, a training takes one that fits the data.
         normalisation: none, layer, group or public_batch, where the model has the choice; None for its own.
         model_options: more of the model's own settings as name=value, for example hidden=64.
         public_inputs: for public_batch: data whose first 128 examples are public; they are never private records.
