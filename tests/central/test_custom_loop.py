@@ -30,6 +30,8 @@ from sfumato.statement.sentences import render
 from sfumato.training import Callback, RunOptions, Stop
 from slow import slow_but
 
+pytestmark = pytest.mark.fresh
+
 # A custom loop is the run of `fit` turned inside out.
 
 

@@ -315,6 +315,7 @@ def test_a_loss_of_ones_own(network, pictures):
         PLAN.fit(network(), data, loss=lambda logits, labels: functional.cross_entropy(logits, labels))
 
 
+@pytest.mark.fresh
 def test_what_reading_took_to_be_public_is_in_the_statement(network, pictures, tmp_path):
     data = dataclasses.replace(pictures(40), assumptions=("The vocabulary is public.",))
     result = PLAN.fit(network(), data, out=tmp_path / "run", test=data)

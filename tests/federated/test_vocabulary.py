@@ -37,6 +37,8 @@ from sfumato.training import Callback, Result, RunOptions
 from slow import one_in, slow_but
 from small_runs import assert_equal_up_to_rounding, outcome
 
+pytestmark = pytest.mark.fresh
+
 # A vocabulary from private texts: what a user can change, what is never released, and what it costs.
 
 COMMON = {f"u{i}": {"the", "sea", "is", "calm"} for i in range(400)}
