@@ -79,6 +79,7 @@ def test_the_command_line_votes_as_the_library_does(files: Path, voted: Path):
     assert [row["answer"] for row in rows] == [KINDS[label] for label in result.answers.labels]
 
 
+@pytest.mark.fresh
 def test_a_dry_run_promises_what_the_vote_would_and_writes_nothing(sfumato, files, voted, tmp_path):
     words = ("vote", "knn", *_data(files), *KNN, "--seed", 3, "--dry-run")
     told = json.loads(sfumato(*words, "--json", "--out", tmp_path / "run").out)
@@ -173,6 +174,7 @@ def _wait_for(file: Path, child) -> None:
     raise AssertionError(f"{file} did not appear")
 
 
+@pytest.mark.fresh
 def test_a_vote_that_has_ended_is_reported_again_and_no_one_votes(sfumato, voted, tmp_path, contents):
     run = shutil.copytree(voted, tmp_path / "run")
     before = contents(run)
