@@ -23,9 +23,14 @@ def processor_seconds() -> float:
 
 
 def _descendants(pid: int) -> Iterator[int]:
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):  # systems without it count what has ended
+    try:  # by plain calls, as a test may have others fail
+        tasks = os.listdir(f"/proc/{pid}/task")
+    except OSError:  # it has ended
+        return
+    for task in tasks:  # systems without it count what has ended
         try:
-            found = [int(word) for word in children.read_text().split()]
+            with open(f"/proc/{pid}/task/{task}/children", encoding="ascii") as children:
+                found = [int(word) for word in children.read().split()]
         except OSError:  # the thread has ended
             continue
         for child in found:
