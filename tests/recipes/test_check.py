@@ -45,6 +45,15 @@ def test_every_recipe_with_results_has_a_cell_and_every_cell_has_one_row(check):
         assert math.isfinite(check.row_of(recipe, cell)["mean"])
 
 
+def test_the_verdicts_in_the_record_follow_from_its_figures(check):
+    for recipe, line in json.loads((RECIPES / "check.json").read_text()).items():
+        assert recipe in check.CELLS
+        assert line["verdict"] != "failed"
+        wide = check.tolerance({"std": line["std"], "seeds": line["committed_seeds"]}, line["seeds"])
+        assert line["tolerance"] == pytest.approx(wide, abs=1e-5)
+        assert (line["verdict"] == "within") == (abs(line["today"] - line["committed"]) <= wide)
+
+
 RUN = """
 import json
 
