@@ -4,13 +4,17 @@ All begin at zero, and settings are the passes over the rows, the learning rate,
 bound on each row's gradient. DP-SGD and LabelDP-Pro draw batches of about a sixteenth of the rows.
 """
 
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from cells import refuse_stopped
 from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+from cells import refuse_stopped
 
 from sfumato._random import RandomSource
 from sfumato.central import DPSGD, LabelDPPro
