@@ -16,7 +16,7 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 @contextmanager
-def bar(title: str, *, visible: bool, every: float = 30.0) -> Iterator[Callable[[int, int], None]]:
+def bar(title: str, *, visible: bool, every: float = 10.0) -> Iterator[Callable[[int, int], None]]:
     """Show it; the function inside takes (done, total), with a total of 0 where it is unknown.
 
     A step that never calls it is shown by the time that it has taken.

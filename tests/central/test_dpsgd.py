@@ -18,13 +18,13 @@ from adversarial.specimens import numbers as coupled_numbers
 from sfumato import models
 from sfumato._check import InputError
 from sfumato._random import RandomSource
-from sfumato.central import DPSGD
+from sfumato.central import DPSGD, Classification
 from sfumato.central.examples import augmented
 from sfumato.clipping import Adaptive, Automatic
-from sfumato.data import ExampleDataset, to_tensor
+from sfumato.data import ExampleDataset, examples_from_arrays, to_tensor
 from sfumato.guard import due, recheck
 from sfumato.sampling import Cohort
-from sfumato.training import RoundContext
+from sfumato.training import RoundContext, RunOptions
 from slow import one_in, slow_but
 
 # DP-SGD as a user runs it: the step is the paper's, and the odd cases are ordinary ones.
@@ -559,3 +559,17 @@ def test_a_sum_in_used_memory_is_the_same():
     first, second, _ = two_sums(give_back=True)
     assert first.data_ptr() == second.data_ptr()
     assert torch.equal(second, two_sums(give_back=False)[1])
+
+
+def test_a_plan_that_is_tried_out_measures_on_some_of_the_test_data():
+    measured: list[int] = []
+
+    class Recorded(Classification):
+        def measure(self, model, data, **how):
+            measured.append(len(data))
+            return super().measure(model, data, **how)
+
+    data = examples_from_arrays(np.random.default_rng(0).normal(size=(1000, 4)), np.arange(1000) % 2, num_classes=2)
+    train, test = data.subset(range(40)), data.subset(range(40, 1000))
+    PLAN.try_out(nn.Linear(4, 2), train, test=test, options=RunOptions(task=Recorded()))
+    assert measured == [256]

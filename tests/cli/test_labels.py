@@ -371,7 +371,7 @@ def test_texts_and_numbers_of_a_table_are_read_too(sfumato, tmp_path):
     assert shown.code == 0, shown.err
     rows = [{"place": place, "kind": "abc"[kind]} for place, kind in zip(*map(np.ndarray.tolist, points(60, 0)))]
     (tmp_path / "points.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    given = ("--data", tmp_path / "points.jsonl", "--input", "place", "--label", "kind", "--model", "lenet300_100")
+    given = ("--data", tmp_path / "points.jsonl", "--input", "place", "--label", "kind")
     shown = sfumato("labeldp", "train", *given, *words, "--out", tmp_path / "b")
     assert shown.code == 0, shown.err
 
@@ -499,7 +499,7 @@ def test_a_table_of_numbers_and_categories_trains_a_model_of_both(sfumato, tmp_p
         "advert: {kind: category, values: [a, b, c]}\nhour: {kind: numeric, low: 0, high: 23}\n"
         'bought: {kind: label, values: ["no", "yes"]}\n'
     )
-    given = ("--data", tmp_path / "clicks.csv", "--schema", tmp_path / "clicks.yaml", "--model", "ctr", "--epsilon", 3)
+    given = ("--data", tmp_path / "clicks.csv", "--schema", tmp_path / "clicks.yaml", "--epsilon", 3)  # ctr
     words = ("labeldp", "train", *given, "--out", tmp_path / "run")
     told = json.loads(sfumato(*words, "--training.epochs", 10, "--training.batch-size", 32, "--json").out)
     assert told["evaluation"]["trained"]["auc"] > 0.8

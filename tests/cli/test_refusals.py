@@ -1,5 +1,6 @@
 """Mistakes on the command line are one line each, which names the value and a remedy, and leave nothing behind."""
 
+import contextlib
 import errno
 import json
 import shutil
@@ -497,6 +498,19 @@ def test_ctrl_c_saves_and_reports_how_to_go_on(process, sfumato, digits: Path, t
     assert sfumato("dpsgd", "--resume", run).code == 0
     assert sfumato(*words, "--threads", 1, "--out", whole).code == 0
     assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
+
+
+def test_a_stop_that_an_import_swallowed_still_stops_before_the_run(sfumato, digits: Path, tmp_path: Path, monkeypatch):
+    def swallowed(options: object, data: object) -> object:
+        with contextlib.suppress(KeyboardInterrupt):  # as imports of other packages do
+            signal.raise_signal(signal.SIGINT)
+        return options
+
+    monkeypatch.setattr("sfumato.cli.training.with_usual_model", swallowed)
+    shown = sfumato("dpsgd", "--data", digits, *RUN, "--out", tmp_path / "run")
+    assert shown.code == 130
+    assert "stopped before the run began, so no folder was made" in shown.err
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_folder_that_cannot_be_made_is_reported_before_anything_is_trained(sfumato, digits: Path, tmp_path: Path):

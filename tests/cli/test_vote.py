@@ -23,7 +23,7 @@ KINDS = ("bee", "cat", "eel")
 CENTRES = np.array([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0]])
 FILES = ("answers.csv", "plan.json", "statement.json", "ledger.jsonl", "evaluation.json", "report.html")
 KNN = ("--queries", 20, "--neighbours", 3, "--noise-std", 1, "--student.epochs", 10)
-AE = ("--model", "lenet300_100", "--queries", 10, "--noise-std", 1, "--training.epochs", 2, "--student.epochs", 5)
+AE = ("--queries", 10, "--noise-std", 1, "--training.epochs", 2, "--student.epochs", 5)
 
 
 def points(count: int, seed: int) -> tuple[np.ndarray, np.ndarray]:

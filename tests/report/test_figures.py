@@ -279,6 +279,12 @@ def test_a_model_within_the_interval_of_a_baseline_is_said_to_be_no_better(make_
     assert trouble(read_run(run), measured=False) == ""
 
 
+def test_an_interval_too_wide_to_tell_blames_the_test_data(make_run):
+    run = measure(make_run(), auc=0.79, likely_cause="Likeliest cause: noise.")
+    found = trouble(read_run(measure(run, **baseline("random", {"auc": 0.5}, auc=(0.29, -1.4, 2.0)))))
+    assert found.endswith("95 % interval). The test data are too few to decide: measure on more.")
+
+
 def test_one_measure_that_is_better_is_enough(make_run):
     run = measure(make_run(), accuracy=0.9, auc=0.8)
     gains = {"accuracy": (0.0, -0.1, 0.1), "auc": (0.3, 0.2, 0.4)}

@@ -15,7 +15,14 @@ from sfumato._check import InputError
 from sfumato._parts import plan
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import STOPPED, Answer, bar, notify, staged_bar
-from sfumato.cli.models import ClassifierOptions, about_classifier, build_classifier, check_device, public_features
+from sfumato.cli.models import (
+    ClassifierOptions,
+    about_classifier,
+    build_classifier,
+    check_device,
+    public_features,
+    with_usual_model,
+)
 from sfumato.cli.parse import CommonOptions
 from sfumato.cli.results import dry_run, measured
 from sfumato.cli.run_options import FolderOptions, about_run, free_folder, grouped, start_line, use_threads
@@ -198,6 +205,7 @@ def train(options: Any) -> Answer:
     parts = read_example_parts(options.data, classes=plan.of_classes, labels_alone=True, quiet=run.json)
     if not already:
         refuse_found(parts.train.found)
+    options = with_usual_model(options, parts.train)
     model = build_classifier(
         options.model, parts.train, options.model.model_seed, load=True, quiet=run.json, reading=options.data
     )

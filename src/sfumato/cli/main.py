@@ -16,6 +16,7 @@ import warnings
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
 from typing import Any, TextIO
 
 from sfumato import __version__
@@ -69,17 +70,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 2
 
 
+class _Stop:
+    """Raises KeyboardInterrupt at a signal and remembers it in `asked`, where a run looks before it begins: other
+    packages have imports that swallow the exception."""
+
+    asked = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.asked = True
+        raise KeyboardInterrupt
+
+
 @contextmanager
 def _ended_as_by_ctrl_c() -> Iterator[None]:
     """SIGTERM stops a command as Ctrl-C does, so that no half-written private file stays behind."""
-    ours = threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
-    if ours:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
+    usual = {signal.SIGTERM: signal.SIG_DFL, signal.SIGINT: signal.default_int_handler}
+    main_thread = threading.current_thread() is threading.main_thread()
+    ours = {number: handler for number, handler in usual.items() if main_thread and signal.getsignal(number) == handler}
+    stop = _Stop()
+    for number in ours:
+        signal.signal(number, stop)
     try:
         yield
     finally:
-        if ours:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        for number, handler in ours.items():
+            signal.signal(number, handler)
 
 
 def _dispatch(words: list[str]) -> int:

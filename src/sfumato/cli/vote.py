@@ -17,7 +17,7 @@ from sfumato._check import InputError
 from sfumato._lazy import torch
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import STOPPED, Answer, Table, bar, leads, notify, print_line, staged_bar
-from sfumato.cli.models import ClassifierOptions, build_classifier, check_device, public_features
+from sfumato.cli.models import ClassifierOptions, build_classifier, check_device, public_features, with_usual_model
 from sfumato.cli.parse import CommonOptions
 from sfumato.cli.results import baseline_rows, dry_run, evaluation_of, outcome, without_curves
 from sfumato.cli.run_options import BudgetOptions, FolderOptions, about_run, free_folder, grouped, start_line
@@ -294,6 +294,8 @@ def train(options: Any) -> Answer:
     out = free_folder(command.replace(" ", "-"), run)
     already = run.resume is not None and runs.RunFolder(out).has_ended()
     parts = read_vote(options.data, quiet=run.json)
+    if isinstance(options.model, AgentModel):
+        options = with_usual_model(options, parts.pool)
     plan = _resolved_plan(options, parts)
     how, student = _models(options, plan, parts)
     if run.dry_run:

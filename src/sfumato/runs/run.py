@@ -85,6 +85,10 @@ class Interrupt:
 
     Attributes:
         asked: whether somebody asked the run to stop.
+
+    Raises:
+        KeyboardInterrupt: on entering, if the handler that was there before has been `asked`, and what it raised was
+            lost.
     """
 
     def __init__(self) -> None:
@@ -95,6 +99,9 @@ class Interrupt:
         if threading.current_thread() is threading.main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 self._before[number] = signal.signal(number, self._ask)
+            if any(getattr(handler, "asked", False) for handler in self._before.values()):
+                self.__exit__()
+                raise KeyboardInterrupt
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -57,6 +57,8 @@ from sfumato.training.trainable import HEAD, Trainable, copied
 if TYPE_CHECKING:
     from sfumato.training.plan import Plan
 
+_TRIED = 256  # records of a part that is measured on, where a plan is only tried out
+
 
 def facts_of(
     plan: Plan,
@@ -161,7 +163,7 @@ class RunOptions(RunSettings):
     """Where and how a run goes; fields with those of `RunSettings`. No result depends on them but where stated.
 
     Attributes:
-        progress: show progress on stderr: a bar on a terminal, a line every half minute elsewhere.
+        progress: show progress on stderr: a bar on a terminal, a line every ten seconds elsewhere.
         callbacks: are called after rounds, measurements and checkpoints; see `sfumato.training.Callback`.
         about: JSON that describes the model and the data, kept in plan.json.
         budget: what the run may cost; a round beyond it is refused.
@@ -252,9 +254,12 @@ def try_out(
     test: Any = None,
     options: RunOptions | None = None,
 ) -> Contribution:
-    """All that `run_plan` does before its first round; arguments, result and errors as for `Plan.try_out`."""
+    """All that `run_plan` does before its first round; arguments, result and errors as for `Plan.try_out`.
+
+    A model is measured on at most `_TRIED` records of each part, at even distances: that shows whether they fit.
+    """
     options = options or RunOptions()
-    setup = set_up(plan, model, data, validation, test, options)
+    setup = set_up(plan, model, data, _some(validation), _some(test), options)
     share_cores()
     if options.prefix_cache is not None:
         refuse_folder(Path(options.prefix_cache))
@@ -263,6 +268,13 @@ def try_out(
         first, parts = setup.tried(run)
         first.measure_before(run, parts)
         return parts.contribution
+
+
+def _some(data: Any) -> Any:
+    """At most `_TRIED` of its records or users."""
+    if data is None or not hasattr(data, "subset") or len(data) <= _TRIED:
+        return data
+    return data.subset(np.arange(_TRIED) * len(data) // _TRIED)
 
 
 def set_up(

@@ -219,6 +219,8 @@ def trouble(private: Mapping[str, Column] | None, evaluation: Mapping[str, Any] 
         return f"The model learned nothing: {', and '.join(reasons)}."
     if not evaluation or not (found := _no_better(evaluation) or _no_gain(evaluation)):
         return ""
+    if found.endswith(_TOO_FEW):
+        return found
     return f"{found} {(evaluation.get('trained') or {}).get('likely_cause', '')}".strip()
 
 
@@ -315,6 +317,11 @@ def columns(history: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None
     return {name: [row.get(name) for row in rows] for name in ("units", "loss", "non_finite")}
 
 
+_WIDE = 0.25
+"""Half an interval that is wider than this share of the baseline's measure decides nothing."""
+_TOO_FEW = "The test data are too few to decide: measure on more."
+
+
 def _no_better(evaluation: Mapping[str, Any]) -> str:
     """The first baseline that the model does not beat in any measure, as a sentence."""
     trained = evaluation.get("trained") or {}
@@ -323,16 +330,17 @@ def _no_better(evaluation: Mapping[str, Any]) -> str:
         if not gains or any(low > 0 for _, low, _ in gains.values()):
             continue
         measure = min(gains, key=lambda each: (each in _SECOND, each))
-        _, low, high = gains[measure]
-        values = [_value(each, measure) for each in (trained, row)]
-        if None in values:
+        gain, low, high = gains[measure]
+        ours, other = (_value(each, measure) for each in (trained, row))
+        if ours is None or other is None:
             continue
         worse = all(high < 0 for _, _, high in gains.values())
+        few = gain > 0 and (high - low) / 2 > _WIDE * abs(other)
         return (
             f"The model is {'worse' if worse else 'not measurably better'} than {DESCRIBED.get(name, name)}: "
-            f"{measure_name(measure)} is {values[0]:.4g} against {values[1]:.4g} on the test data (gain "
+            f"{measure_name(measure)} is {ours:.4g} against {other:.4g} on the test data (gain "
             f"{_end(low)} to {_end(high)}, 95 % interval)."
-        )
+        ) + (f" {_TOO_FEW}" if few else "")
     return ""
 
 
@@ -428,7 +436,7 @@ class Display:
         *,
         visible: bool,
         headline: Callable[[dict[str, Any]], str] | None = None,
-        every: float = 30.0,
+        every: float = 10.0,
         planned: float | None = None,
     ) -> None:
         self._planned = "" if planned is None else f" of {rounded_up(planned, 3):.3g}"
