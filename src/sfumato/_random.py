@@ -41,6 +41,7 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | `vote noise` | | the noise on the words' votes | `federated.vocabulary` |
 | `candidate` | | which public direction is chosen, by the number of centres around it | `federated.clustering` |
 | `cap noise` | | the noise on the sum of the centres of a cap, and on their number | `federated.clustering` |
+| `row counts` | | the noise on how many units read a row, before training | `central.frequent_rows` |
 | `row count noise` | table, round | the noise on how many examples read a row | `training.row_tables` |
 | `false survivors` | table, round | which rows that were not read are above the threshold | `training.row_tables` |
 | `row noise` | table, round | the noise on the gradient of rows that are above it | `training.row_tables` |

@@ -7,6 +7,7 @@ from sfumato._lazy import lazily
 if TYPE_CHECKING:
     from sfumato.central.dpsgd import DPSGD
     from sfumato.central.examples import ExampleContribution
+    from sfumato.central.frequent_rows import FrequentRows
     from sfumato.central.labeldp_pro import LabelDPPro
     from sfumato.central.tasks import (
         IGNORED,
@@ -31,6 +32,7 @@ __all__ = [
     "Counts",
     "CustomLoss",
     "ExampleContribution",
+    "FrequentRows",
     "LabelDPPro",
     "LossPerExample",
     "Regression",

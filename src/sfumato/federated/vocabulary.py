@@ -40,7 +40,7 @@ from sfumato import _check
 from sfumato._check import InputError
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
-from sfumato._types import Adjacency, Assumption
+from sfumato._types import Adjacency, Assumption, Unit
 from sfumato.accounting import ApproximateDP, Event, Gaussian
 from sfumato.accounting import calibrate as calibrate_event
 from sfumato.data import Encoding, UncountedTexts, UserDataset
@@ -350,6 +350,10 @@ class PrivateVocabulary:
 
     # As the first release of a run (`training.InitialRelease`), with `words`, `resolved`, `warning`, `event` and
     # `release`.
+
+    @property
+    def unit(self) -> Unit:
+        return "user"
 
     @property
     def phase(self) -> str:

@@ -509,6 +509,12 @@ _ALL = (
         "were trained on, and the figures cover it.",
     ),
     Sentence(
+        "rows_counted",
+        "assumptions",
+        "The number of rows of each table is public. This run counted which of them are read by the records that were "
+        "trained on, and the figures cover it.",
+    ),
+    Sentence(
         "division_public",
         "assumptions",
         "The way in which texts are divided into words is public, and so is how many users there are.",

@@ -290,6 +290,11 @@ def set_up(
             raise InputError("give negatives or a contribution of your own, not both")
         negatives = plan.with_negatives(negatives, data)
     _refuse_other_model(model, initial_release)
+    if initial_release is not None and initial_release.unit != plan.unit:
+        raise InputError(
+            f"the initial release ({initial_release.phase}) has the unit {initial_release.unit}, and the plan "
+            f"{plan.unit}; give both the same one"
+        )
     task.check(data)
     if not isinstance(model, nn.Module):
         plan.refuse_found(getattr(data, "found", ()))

@@ -34,7 +34,7 @@ import torch
 from torch import Tensor
 
 from sfumato._check import InputError
-from sfumato._types import Adjacency, Stated
+from sfumato._types import Adjacency, Stated, Unit
 from sfumato.accounting import Event
 from sfumato.clipping import Tally
 from sfumato.clipping.bounds import COUNT_SENSITIVITY
@@ -55,6 +55,7 @@ class InitialRelease(Protocol):
 
     Attributes:
         phase: its name in the ledger.
+        unit: whom it protects; a plan that protects another unit is refused.
         words: how the statement words it, a phrase.
         assumptions: sentences that its guarantee rests on.
         placeholder: a value of the kind that it releases, from no record.
@@ -62,6 +63,8 @@ class InitialRelease(Protocol):
 
     @property
     def phase(self) -> str: ...
+    @property
+    def unit(self) -> Unit: ...
     @property
     def words(self) -> str: ...
     @property
