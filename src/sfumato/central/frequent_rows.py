@@ -157,7 +157,7 @@ class FrequentRows:
         """
         place, ids = _ids_of(data)
         inputs = list(data.inputs)
-        inputs[place] = _Kept(ids, data.vocabulary_sizes, found)
+        inputs[place] = _Renumbered(ids, data.vocabulary_sizes, found)
         left = iter(found)
         sizes = tuple(1 + len(next(left)) if size else 0 for size in data.vocabulary_sizes)
         return replace(data, inputs=tuple(inputs), vocabulary_sizes=sizes)
@@ -222,7 +222,7 @@ class FrequentRows:
         return {name: getattr(self, name) for name in ("rows", "noise_multiplier", "count_norm", "unit")}
 
 
-class _Kept:
+class _Renumbered:
     """Ids by the rows that were kept, made when they are asked for."""
 
     def __init__(self, rows: ExampleRows, sizes: Sequence[int], found: Sequence[np.ndarray]) -> None:
