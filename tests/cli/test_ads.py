@@ -204,15 +204,14 @@ def test_a_row_with_ten_thousand_ids_counts_as_its_first_ones(tmp_path: Path):
 
 
 @pytest.mark.slow
-def test_a_column_of_ten_million_values_is_generated_and_trained_on_in_little_memory(process, tmp_path: Path):
-    made = process("ads", "generate", tmp_path / "log", "--rows", 5000, "--vocabularies", "1e7", 20)
+def test_a_column_of_a_million_values_is_generated_and_trained_on_in_little_memory(process, tmp_path: Path):
+    made = process("ads", "generate", tmp_path / "log", "--rows", 5000, "--vocabularies", "1e6", 20)
     assert made.wait(timeout=300) == 0
     words = ("--data", tmp_path / "log", "--epsilon", 8, *SMALL, "--out", tmp_path / "run")
     before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     assert process("ads", "train", *words).wait(timeout=600) == 0
-    assert (
-        resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss - before < 16e6
-    )  # KiB: the table, its copies, the file
+    grown = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss - before
+    assert grown < 1.2e6  # KiB; the table takes 0.25e6, so do its copies and the file
 
 
 @pytest.mark.slow
