@@ -28,7 +28,7 @@ def _one_thread():
     torch.set_num_threads(1)
 
 
-FRESH = ("adversarial", "contract", "docs", "guard")
+FRESH = ("adversarial", "docs", "guard")
 """Folders whose tests try users' code in fresh processes, as every run on Linux does."""
 
 _can_fork = guard.can_fork

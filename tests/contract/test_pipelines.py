@@ -15,6 +15,8 @@ from sfumato.statement.facts import prepared_alone
 from sfumato.statement.sentences import render
 from slow import one_in, slow_but
 
+pytestmark = pytest.mark.fresh
+
 PRIVATE_FILES = ("checkpoint", "metrics.jsonl", "evaluation.json", "table.parquet")
 STOPS = [(name, *stop) for name, pipeline in PIPELINES.items() for stop in pipeline.stops]
 QUICK = [(name, *pipeline.stops[0]) for name, pipeline in PIPELINES.items()]

@@ -20,6 +20,8 @@ from sfumato.training import Callback
 from slow import one_in, slow_but
 from small_runs import assert_equal_up_to_rounding
 
+pytestmark = pytest.mark.fresh
+
 WORKER = Path(__file__).with_name("worker.py")
 TOYS = ["toy", "toy-between-phases"]
 SEEDED = [*NAMES, *CORRELATED, *STATEFUL]

@@ -29,6 +29,8 @@ from sfumato.sampling import VirtualClients
 from sfumato.training import Callback, RunOptions, Stop
 from slow import one_in, slow_but
 
+pytestmark = pytest.mark.fresh
+
 ADAPTIVE_ONLY = {"adaptive": {"clipping.adapted_rounds": 2}}
 
 

@@ -29,6 +29,8 @@ from sfumato.synthesis import EHRSafe
 from sfumato.voting import AEDPFL, KNNDPFL
 from slow import one_in
 
+pytestmark = pytest.mark.fresh
+
 # The statement says all that it must, and nothing else leaves.
 
 FIELDS = {

@@ -31,6 +31,8 @@ from sfumato.ledger import Budget, BudgetExceeded
 from sfumato.runs import Run
 from slow import by_profile
 
+pytestmark = pytest.mark.fresh
+
 PARTS = toy.private_sum(UNITS)
 
 

@@ -282,7 +282,7 @@ def test_a_model_within_the_interval_of_a_baseline_is_said_to_be_no_better(make_
 def test_an_interval_too_wide_to_tell_blames_the_test_data(make_run):
     run = measure(make_run(), auc=0.79, likely_cause="Likeliest cause: noise.")
     found = trouble(read_run(measure(run, **baseline("random", {"auc": 0.5}, auc=(0.29, -1.4, 2.0)))))
-    assert found.endswith("95 % interval). The test data are too few to decide: measure on more.")
+    assert found.endswith("(gain −0.5 to +0.5, 95 % interval). The test data are too few to decide: measure on more.")
 
 
 def test_one_measure_that_is_better_is_enough(make_run):

@@ -336,6 +336,8 @@ def _no_better(evaluation: Mapping[str, Any]) -> str:
             continue
         worse = all(high < 0 for _, _, high in gains.values())
         few = gain > 0 and (high - low) / 2 > _WIDE * abs(other)
+        if measure in ("auc", "accuracy") or measure.startswith("recall_at_far/"):
+            low, high = max(low, -other), min(high, 1 - other)  # no share gains more than what is left
         return (
             f"The model is {'worse' if worse else 'not measurably better'} than {DESCRIBED.get(name, name)}: "
             f"{measure_name(measure)} is {ours:.4g} against {other:.4g} on the test data (gain "
