@@ -83,7 +83,7 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | `private gan` | round | made vectors, by patient | `synthesis.gradients` |
 | `private generator` | round | seed: what the generator's step is drawn from | `synthesis.gradients` |
 | `private generator end` | | seed: the same for its last step | `synthesis.gradients` |
-| `private selection` | ε | how many runs a choice of settings has, and their settings | `cli.ads` |
+| `private selection` | ε | how many runs a choice of settings has, and their settings | `cli.ads_sweep` |
 | `evaluation` | part | seed: what is drawn to measure synthetic records | `audit.ehr.evaluate` |
 | `initial model` | | seed: the first weights | `cli.models`, `models.catalogue` |
 | `examples` | `test` | which positions are kept for the test, by a public seed | `data.split` |

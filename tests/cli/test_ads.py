@@ -14,7 +14,7 @@ from safetensors.numpy import load_file
 from sklearn.metrics import log_loss, roc_auc_score
 
 from sfumato import accounting as acc
-from sfumato.cli import ads
+from sfumato.cli import ads, ads_sweep
 from sfumato.cli.parse import read_flags
 from sfumato.data import ZipfClicks, open_examples
 
@@ -280,7 +280,7 @@ def test_records_that_settings_are_chosen_by_are_in_no_model(sfumato, log: Path,
 
 
 def test_a_sweep_that_was_stopped_goes_on_to_the_same_numbers(sfumato, log, swept, tmp_path, monkeypatch):
-    calls, usual = [], ads.measured
+    calls, usual = [], ads_sweep.measured
 
     def stops(*words, **more):
         calls.append(1)
@@ -288,7 +288,7 @@ def test_a_sweep_that_was_stopped_goes_on_to_the_same_numbers(sfumato, log, swep
             raise KeyboardInterrupt
         return usual(*words, **more)
 
-    monkeypatch.setattr(ads, "measured", stops)
+    monkeypatch.setattr(ads_sweep, "measured", stops)
     shown = sweep(sfumato, log, tmp_path / "run")
     assert shown.code == 130
     assert f"go on with: sfumato ads sweep --resume {tmp_path / 'run'}" in shown.err
@@ -330,8 +330,10 @@ def test_a_choice_on_the_private_records_is_paid_for_and_leaves_one_model(sfumat
 
 def test_the_number_of_runs_is_geometric():
     """Mean and variance of 2,000 draws; either is off by chance in one of 10,000 seeds."""
-    options = read_flags(ads.sweep_group(), ["--choose", "private", "--mean-runs", "4"], command="ads sweep", about="")
-    sweep = object.__new__(ads._Sweep)
+    options = read_flags(
+        ads_sweep.sweep_group(), ["--choose", "private", "--mean-runs", "4"], command="ads sweep", about=""
+    )
+    sweep = object.__new__(ads_sweep._Sweep)
     sweep.options, sweep.grid, sweep.save = options, options.grid, lambda: None
     counts, points = [], []
     for _ in range(2000):

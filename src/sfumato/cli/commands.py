@@ -176,7 +176,7 @@ COMMANDS = {
         example="sfumato ads evaluate runs/clicks",
     ),
     "ads sweep": Command(
-        module="ads",
+        module="ads_sweep",
         function="sweep",
         options="sweep_group",
         summary="settings chosen for each epsilon, and the loss against epsilon",
