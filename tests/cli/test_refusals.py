@@ -500,7 +500,9 @@ def test_ctrl_c_saves_and_reports_how_to_go_on(process, sfumato, digits: Path, t
     assert (run / "model.safetensors").read_bytes() == (whole / "model.safetensors").read_bytes()
 
 
-def test_a_stop_that_an_import_swallowed_still_stops_before_the_run(sfumato, digits: Path, tmp_path: Path, monkeypatch):
+def test_a_stop_that_an_import_swallowed_still_stops_before_the_run(
+    sfumato, digits: Path, tmp_path: Path, monkeypatch, sigint
+):
     def swallowed(options: object, data: object) -> object:
         with contextlib.suppress(KeyboardInterrupt):  # as imports of other packages do
             signal.raise_signal(signal.SIGINT)
