@@ -12,6 +12,8 @@ import torch
 from sfumato import accounting as acc
 from sfumato import data, models
 
+pytestmark = pytest.mark.fresh
+
 # Texts from the command line: from a file to a released model, and every mistake in one line.
 
 
@@ -273,7 +275,6 @@ def test_one_command_goes_from_texts_to_a_model_and_one_statement(sfumato, word_
     assert "the run is finished" in again.out
 
 
-@pytest.mark.fresh
 def test_a_dry_run_promises_what_the_run_will_state(sfumato, word_posts: Path, tmp_path: Path):
     out = tmp_path / "run"
     both = given(word_posts, "--epsilon", 8, "--vocabulary-noise", 3, "--vocabulary-words", 3, "--json", "--out", out)

@@ -19,6 +19,8 @@ from sfumato.report.run_record import read_run
 from sfumato.statement import Statement
 from sfumato.voting import KNNDPFL
 
+pytestmark = pytest.mark.fresh
+
 KINDS = ("bee", "cat", "eel")
 CENTRES = np.array([[2.0, 0.0], [-1.0, 2.0], [-1.0, -2.0]])
 FILES = ("answers.csv", "plan.json", "statement.json", "ledger.jsonl", "evaluation.json", "report.html")
@@ -79,7 +81,6 @@ def test_the_command_line_votes_as_the_library_does(files: Path, voted: Path):
     assert [row["answer"] for row in rows] == [KINDS[label] for label in result.answers.labels]
 
 
-@pytest.mark.fresh
 def test_a_dry_run_promises_what_the_vote_would_and_writes_nothing(sfumato, files, voted, tmp_path):
     words = ("vote", "knn", *_data(files), *KNN, "--seed", 3, "--dry-run")
     told = json.loads(sfumato(*words, "--json", "--out", tmp_path / "run").out)
@@ -174,7 +175,6 @@ def _wait_for(file: Path, child) -> None:
     raise AssertionError(f"{file} did not appear")
 
 
-@pytest.mark.fresh
 def test_a_vote_that_has_ended_is_reported_again_and_no_one_votes(sfumato, voted, tmp_path, contents):
     run = shutil.copytree(voted, tmp_path / "run")
     before = contents(run)
