@@ -290,6 +290,7 @@ def _wait_for(file: Path, child) -> None:
     raise AssertionError(f"{file} did not appear")
 
 
+@pytest.mark.fresh
 def test_a_run_that_is_finished_is_reported_again(sfumato, finished: Path, contents, tmp_path: Path):
     shutil.copytree(finished, tmp_path / "copy")
     before = contents(tmp_path / "copy")
