@@ -31,25 +31,16 @@ def _one_thread():
 FRESH = ("adversarial", "docs", "guard")
 """Folders whose tests try users' code in fresh processes, as every run on Linux does."""
 
-_can_fork = guard.can_fork
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _trials_in_one_process(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Elsewhere code is tried as where there are no fresh processes, which take a third of the time of all tests.
-
-    A module or a test that is about them, or that compares a run with one in another process, is marked `fresh`.
-    """
-    with pytest.MonkeyPatch.context() as patch:
-        if request.path.relative_to(TESTS).parts[0] not in FRESH and request.node.get_closest_marker("fresh") is None:
-            patch.setattr(guard, "can_fork", lambda: False)
-        yield
-
 
 @pytest.fixture(autouse=True)
-def _fresh_processes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    if request.node.get_closest_marker("fresh") is not None:
-        monkeypatch.setattr(guard, "can_fork", _can_fork)
+def _trials_in_one_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Elsewhere code is tried as where there are no fresh processes, which take a third of the time of all tests.
+
+    A module or a test that is about them, or that compares a run with one in another process, is marked `fresh`. What
+    several tests share is made before this, with fresh processes.
+    """
+    if request.path.relative_to(TESTS).parts[0] not in FRESH and request.node.get_closest_marker("fresh") is None:
+        monkeypatch.setattr(guard, "can_fork", lambda: False)
     yield
     guard._hung.clear()  # after a process that took too long none are started
 

@@ -26,6 +26,8 @@ from sfumato.training.fit import Setup
 from sfumato.training.frozen_features import PrefixCache
 from slow import one_in, slow_but
 
+pytestmark = pytest.mark.fresh
+
 # The training commands: what a run leaves, what it tells, and how it is stopped and gone on with.
 
 
@@ -290,7 +292,6 @@ def _wait_for(file: Path, child) -> None:
     raise AssertionError(f"{file} did not appear")
 
 
-@pytest.mark.fresh
 def test_a_run_that_is_finished_is_reported_again(sfumato, finished: Path, contents, tmp_path: Path):
     shutil.copytree(finished, tmp_path / "copy")
     before = contents(tmp_path / "copy")
