@@ -184,7 +184,9 @@ def ctr_model(
         InputError: a size is not a whole number >= 1 (numeric, and all but the first of the vocabularies: >= 0), or
             there is no hidden layer.
     """
-    sizes = _sizes(vocabulary_sizes, columns, numeric=numeric, num_outputs=num_outputs, hidden=hidden)
+    for units in hidden:
+        whole(hidden=units)
+    sizes = _sizes(vocabulary_sizes, columns, numeric=numeric, num_outputs=num_outputs, layers=hidden)
     model = CTRModel(num_outputs=num_outputs, numeric=numeric, sizes=sizes, hidden=hidden, log_numeric=log_numeric)
     glorot(model, generator)
     sequence_layers(model, generator)
@@ -220,9 +222,9 @@ def dlrm(
     whole(embedding_dim=embedding_dim)
     for units in dense_arch_layer_sizes:
         whole(dense_arch_layer_sizes=units)
-    sizes = _sizes(
-        vocabulary_sizes, columns, numeric=numeric, num_outputs=num_outputs, over_arch_layer_sizes=over_arch_layer_sizes
-    )
+    for units in over_arch_layer_sizes:
+        whole(over_arch_layer_sizes=units)
+    sizes = _sizes(vocabulary_sizes, columns, numeric=numeric, num_outputs=num_outputs, layers=over_arch_layer_sizes)
     if sum(rows > 0 for rows in sizes) + (numeric > 0) < 2:
         raise InputError("dlrm multiplies columns with each other and needs two of them; use ctr")
     model = DLRM(
@@ -240,17 +242,14 @@ def dlrm(
 
 
 def _sizes(
-    vocabulary_sizes: int | Sequence[int], columns: int, *, numeric: int, num_outputs: int, **hidden: Sequence[int]
+    vocabulary_sizes: int | Sequence[int], columns: int, *, numeric: int, num_outputs: int, layers: Sequence[int]
 ) -> list[int]:
-    """Rows of the table of each column of ids, checked, as the other sizes are."""
+    """Rows of the table of each column of ids, checked, as the other numbers are but for the units of the layers."""
     whole(num_outputs=num_outputs, columns=columns)
     whole(at_least=0, numeric=numeric)
     sizes = [vocabulary_sizes] * columns if isinstance(vocabulary_sizes, int) else list(vocabulary_sizes)
     for column, rows in enumerate(sizes):
         whole(at_least=0 if column else 1, vocabulary_sizes=rows)
-    ((name, layers),) = hidden.items()
-    for units in layers:
-        whole(at_least=1, remedy="", **{name: units})
     if not sizes or not layers:
         raise InputError("a click model needs at least one categorical column and one hidden layer; use a linear model")
     return sizes
