@@ -15,6 +15,7 @@ import pytest
 import torch
 
 import sfumato
+from sfumato import _bar
 from sfumato._bar import bar
 from sfumato._extras import TRAIN
 from sfumato._lazy import _REMOVED
@@ -233,6 +234,17 @@ def test_a_count_without_an_end_is_reported_so(capsys: pytest.CaptureFixture[str
         show(1000, 0)
         time.sleep(0.2)
     assert set(capsys.readouterr().err.splitlines()) == {"sfumato: reading: 1,000"}
+
+
+def test_short_steps_in_a_row_are_reported_as_one_long_step_is(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(_bar, "_SHORT", 0.02)
+    monkeypatch.setattr(_bar, "_printed", [time.monotonic()])
+    for step in range(8):
+        with bar(f"step {step}", visible=True, every=0.3):
+            time.sleep(0.1)
+    assert 1 <= len(capsys.readouterr().err.splitlines()) <= 3
 
 
 def test_what_is_short_or_not_to_be_shown_prints_nothing(capsys: pytest.CaptureFixture[str]):

@@ -5,10 +5,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from typing import Self, TextIO
+from typing import TYPE_CHECKING, Self, TextIO
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_SHORT = 1.0  # seconds: a step that takes no longer prints no line
+
+_printed = [time.monotonic()]  # when the last line was printed, or what prints them began
 
 Progress = Callable[[str, int, int], None]
 """Called with what is done ("stages", "steps"), how much of it is done, and of how much."""
+
+
+def begin() -> None:
+    """A command or a run begins, and its first line is due after as long as later ones."""
+    _printed[0] = time.monotonic()
 
 
 def silent(what: str, done: int, total: int) -> None:
@@ -16,21 +28,21 @@ def silent(what: str, done: int, total: int) -> None:
 
 
 @contextmanager
-def bar(title: str, *, visible: bool, every: float = 10.0) -> Iterator[Callable[[int, int], None]]:
+def bar(title: str, *, visible: bool | None, every: float = 10.0) -> Iterator[Callable[[int, int], None]]:
     """Show it; the function inside takes (done, total), with a total of 0 where it is unknown.
 
     A step that never calls it is shown by the time that it has taken.
 
     Args:
         title: what goes on.
-        visible: False shows nothing.
-        every: seconds between lines where stderr is no terminal, > 0; what is shorter prints none.
+        visible: False shows nothing, None lines on a terminal, too.
+        every: seconds between lines, > 0.
     """
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = Console(stderr=True)
-    lines = Lines(title, every) if visible and not console.is_terminal else None
+    lines = Lines(title, every) if in_lines(visible, console) else None
     columns = (TextColumn(title), MofNCompleteColumn(), BarColumn(bar_width=24), TimeRemainingColumn())
     disabled = not visible or lines is not None
     with Progress(*columns, console=console, disable=disabled, transient=True) as progress, lines or nullcontext():
@@ -44,8 +56,16 @@ def bar(title: str, *, visible: bool, every: float = 10.0) -> Iterator[Callable[
         yield show
 
 
+def in_lines(visible: bool | None, console: "Console") -> bool:
+    """Whether lines stand for a bar."""
+    return visible is None or (visible and not console.is_terminal)
+
+
 class Lines:
     """A context in which a thread reports a state every so many seconds, however long one step of it takes.
+
+    The seconds count from the last line of the process, or from `begin`, so that many short steps do not pass without a
+    word. A step that takes no longer than a second prints none.
 
     Args:
         title: what goes on.
@@ -75,11 +95,14 @@ class Lines:
         return f"sfumato: {self._title}: {self.text or duration(time.monotonic() - self._started)}"
 
     def _report(self, out: TextIO) -> None:
-        while not self._over.wait(self._every):
+        due = _printed[0] + self._every - time.monotonic()
+        wait = max(due, min(_SHORT, self._every))
+        while not self._over.wait(wait):
             try:
                 print(self.line(), file=out, flush=True)
             except (OSError, ValueError):  # the reader of the log is gone; the work is worth more
                 return
+            _printed[0], wait = time.monotonic(), self._every
 
 
 def duration(seconds: float) -> str:

@@ -86,6 +86,14 @@ def test_other_schemas_are_refused_with_the_first_difference():
             evaluate(TRAIN, HOLDOUT, other, seed=0)
 
 
+def test_generated_stays_have_no_patients_and_are_compared_all_the_same():
+    schema = replace(SCHEMA, unit="stay", subject="person")
+    real, holdout = (replace(side, schema=schema, subjects=side.ids) for side in (TRAIN, HOLDOUT))
+    made = replace(records(9, 3), schema=replace(SCHEMA, unit="stay"))
+    with pytest.raises(InputError, match="got 9 synthetic ones"):  # the schemas pass
+        evaluate(real, holdout, made, seed=0)
+
+
 def test_patients_on_both_real_sides_are_refused():
     both = TRAIN.take(np.arange(30))
     with pytest.raises(InputError, match="30 patients are in the real and in the held-out records, '1-0' for one"):

@@ -96,6 +96,12 @@ def test_a_dry_run_refuses_what_the_vote_would(sfumato, files):
     assert "fewer than --neighbours 10" in sfumato(*words, "--neighbours", 10).line
 
 
+def test_a_vote_asks_about_no_more_examples_than_the_pool_has(sfumato, files):
+    words = [word for at, word in enumerate(KNN) if "--queries" not in KNN[max(0, at - 1) : at + 1]]
+    told = json.loads(sfumato("vote", "knn", *_data(files), *words, "--dry-run", "--json").out)
+    assert told["plan"]["queries"] == len(data.open_examples(files / "pool.npz"))
+
+
 def test_json_is_one_object_on_stdout(sfumato, files, tmp_path):
     told = json.loads(sfumato("vote", "knn", *_data(files), *KNN, "--json", "--out", tmp_path / "run").out)
     assert told["evaluation"]["answers"]["answered"] == 20

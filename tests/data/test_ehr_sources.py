@@ -70,7 +70,8 @@ def test_items_that_are_named_are_read_and_only_the_first_hours(folder: Path):
     data = mimic_iv(folder, items=[5], hours=2)
     assert data.ids == ("101", "100")
     assert data.numbers.tolist() == [[80], [90]]
-    assert data.schema.temporal[0].name == "Glucose"
+    assert data.schema.temporal[0].name == "Glucose (5)"  # "Glucose" is two items, of which a schema would name neither
+    assert mimic_iv(folder, schema=data.schema, hours=2).numbers.tolist() == [[80], [90]]
     assert data.notes == ("1 patients without a visit were left out",)
 
 

@@ -59,6 +59,23 @@ SOURCES: dict[str, Callable[[Path, Path], tuple[Path, dict[str, Any]]]] = {
 }
 
 
+def test_pictures_on_demand_are_the_same_and_no_more_than_those_asked_for_are_decoded(
+    small: None, class_folder: Path, save: Callable, picture: Callable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, decoded, decode = open_users(class_folder), list[object](), gather.decode
+    monkeypatch.setattr(gather, "decode", lambda *given: decoded.append(given) or decode(*given))
+    monkeypatch.setenv("SFUMATO_CACHE", str(tmp_path / "none"))
+    lazy = open_users(class_folder, on_demand=True)
+    assert (repr(lazy), list(lazy.user_ids), len(decoded)) == (repr(whole), list(whole.user_ids), 1)
+    for ours, theirs in zip(whole.examples(2), lazy.examples(2), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    assert len(decoded) == 1 + len(whole.examples(2)[0])
+    assert not copies()
+    save(class_folder / "ann" / "cat" / "0.jpg", picture(0, 9, 9, 3))
+    with pytest.raises(InputError, match="is 9×9"):
+        lazy.examples(0)
+
+
 @pytest.mark.parametrize("kind", SOURCES)
 def test_users_are_the_same_to_the_last_bit(kind: str, class_folder: Path, table: Path, tmp_path: Path) -> None:
     source, options = SOURCES[kind](class_folder, table)

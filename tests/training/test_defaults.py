@@ -16,7 +16,13 @@ from sfumato.federated import FedAvg, FedEmb, FedRecon
 from sfumato.training import defaults
 from sfumato.training.server import MAX_NOISE_NORM
 
-RULES = (defaults.usual_batch, defaults.usual_steps, defaults.usual_rate, defaults.fitting_clients)
+RULES = (
+    defaults.usual_batch,
+    defaults.usual_steps,
+    defaults.usual_rate,
+    defaults.fitting_clients,
+    defaults.usual_lstm,
+)
 
 
 @pytest.mark.parametrize("rule", RULES)
@@ -44,6 +50,18 @@ def test_the_command_takes_the_batch_of_its_population():
     words = ["--epsilon", "8", "--population", "60000"]
     assert resolved_plan(training_options("dpsgd", words), 60_000).plan.cohort.size == 2048
     assert resolved_plan(training_options("dpsgd", [*words, "--cohort", "99"]), 60_000).plan.cohort.size == 99
+
+
+def test_clients_of_texts_take_steps_of_their_own_rate_and_few_users_a_small_model(tmp_path, capsys):
+    words = ["--data", "turns.csv", "--text", "characters"]
+    client = training_options("fedavg", words).plan.client
+    assert (client.learning_rate, client.momentum) == (defaults.TEXT_CLIENT_RATE, 0.0)
+    assert training_options("fedavg", [*words, "--client.learning-rate", "0.1"]).plan.client.learning_rate == 0.1
+    assert training_options("fedavg", ["--data", "faces"]).plan.client.learning_rate == 0.005
+    rows = "".join(f"user {user},what user {user} wrote\n" for user in range(8))
+    (tmp_path / "turns.csv").write_text(f"user,text\n{rows}", "utf-8")
+    assert main(["fedavg", "--data", str(tmp_path / "turns.csv"), *words[2:], "--noise", "1", "--dry-run"]) == 0
+    assert "model: lstm (hidden=128, layers=1), as is usual" in capsys.readouterr().out
 
 
 def test_a_larger_batch_in_equal_passes_has_a_higher_rate():

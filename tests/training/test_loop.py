@@ -767,3 +767,11 @@ def test_half_of_the_contributions_are_a_divergence(broken, told):
     found = [watch.add(row(n, broken=broken)) for n in range(1, 5)]
     assert any("teaches nothing" in line for line in found) == told
     assert bool(trouble(columns([row(n, broken=broken) for n in range(1, 5)]), None)) == told
+
+
+def test_a_model_that_ranks_better_brought_something_where_its_accuracy_stays():
+    def of(accuracy, auc):
+        return {"accuracy": accuracy, "auc": auc}
+
+    assert trouble(None, {"untrained": of(0.9, 0.53), "trained": of(0.9, 0.75)}) == ""
+    assert "brought nothing" in trouble(None, {"untrained": of(0.9, 0.53), "trained": of(0.9, 0.5)})

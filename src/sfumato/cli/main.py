@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Any, TextIO
 
 from sfumato import __version__
+from sfumato._bar import begin
 from sfumato._check import InputError, guess
 from sfumato._extras import remedy
 from sfumato.cli.commands import COMMANDS, Command
@@ -36,6 +37,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         the exit code.
     """
     words = list(sys.argv[1:] if argv is None else argv)
+    begin()
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # a terminal without ε shall not end a run
     with _short_warnings(words):

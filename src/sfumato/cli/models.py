@@ -770,8 +770,11 @@ def with_usual_model(options: Any, data: Any) -> Any:
     """All options of a training command, with the model that such data have where none was chosen.
 
     A model that is to start from weights has to be named; without a name it stays the command's default. A
-    factorisation of values has biases then: a user's mean and an item's explain most of a rating.
+    factorisation of values has biases then: a user's mean and an item's explain most of a rating. An LSTM on characters
+    has sizes by the number of users.
     """
+    from sfumato.training.defaults import usual_lstm
+
     chosen = options.model
     weights = getattr(chosen, "weights", None) or getattr(chosen, "pretrained", None)
     if "model" in options.run.chosen or weights is not None:
@@ -782,8 +785,12 @@ def with_usual_model(options: Any, data: Any) -> Any:
     settings = chosen.model_options
     if name == "matrix_factorization" and "biases" not in named_values(settings):
         settings = (*settings, "biases=true")
+    added = " with biases" if settings != chosen.model_options else ""
+    if name == "lstm" and options.data.text == "characters" and not settings:
+        sizes = usual_lstm(options.plan.public_population(data))
+        settings = tuple(f"{size}={value}" for size, value in sizes.items())
+        added = f" ({', '.join(settings)})" if settings else ""
     if not options.run.json:
-        added = " with biases" if settings != chosen.model_options else ""
         print_line(f"model: {name}{added}, as is usual for such data; --model chooses another")
     return replace(options, model=replace(chosen, model=name, model_options=settings))
 

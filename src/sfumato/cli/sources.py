@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
@@ -189,7 +190,13 @@ class ReadingOptions:
     keep: Literal["decoded", "encoded"] | None = None
 
     def load(
-        self, path: str, size: int | tuple[int, int] | None, channels: int | None, *, store: Path | None = None
+        self,
+        path: str,
+        size: int | tuple[int, int] | None,
+        channels: int | None,
+        *,
+        store: Path | None = None,
+        on_demand: bool = False,
     ) -> UserDataset:
         """Open a data set.
 
@@ -198,6 +205,7 @@ class ReadingOptions:
             size: to bring pictures to.
             channels: to convert pictures to.
             store: a new folder to write it to; None keeps what memory does not hold in a private copy.
+            on_demand: decode files of pictures when they are asked for.
 
         Raises:
             InputError: it is not there, not understood, or holds something that is refused.
@@ -218,6 +226,7 @@ class ReadingOptions:
                 label=self.label,
                 folder=self.folder,
                 store=store,
+                on_demand=on_demand,
                 **self.of_kind(),
             )
 
@@ -316,13 +325,14 @@ class DataOptions(ClassOptions, RatingOptions, ReadingOptions):
                 flag = name.replace("_", "-")
                 raise InputError(f"--{flag} does not go with --vocabulary private; leave it out, or declare the words")
 
-    def open(self, path: str) -> Opened:
-        """Open a data set, or read texts; errors as for `ReadingOptions.load`."""
+    def open(self, path: str, *, on_demand: bool = False) -> Opened:
+        """Open a data set, or read texts; arguments and errors as for `ReadingOptions.load`."""
         from sfumato import data as datasets
 
         self.refuse_unread()
         if not self.counts_vocabulary:
-            return Opened(self.load(path, self.size, self.channels, store=self.store if path == self.data else None))
+            store = self.store if path == self.data else None
+            return Opened(self.load(path, self.size, self.channels, store=store, on_demand=on_demand))
         with bar("reading") as progress:
             given = {"length": self.length, "user": self.user, "input": self.input, "progress": progress}
             texts = datasets.uncounted_texts(path, **given)
@@ -363,12 +373,13 @@ class Parts:
     negatives: UserDataset | None = None
 
 
-def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
+def read_parts(options: DataOptions, *, quiet: bool, on_demand: bool = False) -> Parts:
     """Open the records and split them.
 
     Args:
         options: what to read and how to split it.
         quiet: print nothing on stdout.
+        on_demand: decode files of pictures when they are asked for.
 
     Raises:
         InputError: as `ReadingOptions.load`; or too few users to split, or to hide one among others.
@@ -378,7 +389,7 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
             "which records? give --data FOLDER, --data STORE, or --data glyphs for the embedded data; a "
             "--dry-run does without, with --population"
         )
-    opened = options.open(options.data)
+    opened = options.open(options.data, on_demand=on_demand)
     whole, texts = options.declare(opened.users), [opened.texts]
     if len(whole) < 2:
         raise InputError(f"{options.data} has {_users(len(whole))}; a private sum needs at least 2")
@@ -396,7 +407,7 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
     test = split.test if len(split.test) else None
     if options.test is not None:
         # Nothing but the size and the kind of pictures must agree, so the test data come to the training data's.
-        elsewhere = _opened(_like(whole, options), options.test, "--test")
+        elsewhere = _opened(_like(whole, options), options.test, "--test", on_demand=on_demand)
         test = elsewhere.users
         texts.append(elsewhere.texts)
         _warn_common(split.train, test, options)
@@ -409,14 +420,14 @@ def read_parts(options: DataOptions, *, quiet: bool) -> Parts:
         texts=tuple(each for each in texts if each is not None),
         negatives=None
         if options.negatives is None
-        else _opened(_like(whole, options), options.negatives, "--negatives").users,
+        else _opened(_like(whole, options), options.negatives, "--negatives", on_demand=on_demand).users,
     )
 
 
-def _opened(options: DataOptions, path: str, flag: str) -> Opened:
+def _opened(options: DataOptions, path: str, flag: str, *, on_demand: bool) -> Opened:
     """What an option other than --data names; errors name the option."""
     try:
-        return options.open(path)
+        return options.open(path, on_demand=on_demand)
     except InputError as error:
         raise InputError(f"{flag}: {error}") from None
 
@@ -621,6 +632,7 @@ def read_examples(
     label_values: Sequence[str] | None = None,
     *,
     classes: bool = True,
+    on_demand: bool = False,
 ) -> ExampleDataset:
     """Open a data set as the options say.
 
@@ -630,6 +642,7 @@ def read_examples(
         part: of data that come divided.
         label_values: the classes, where they are known; texts and folders are read by them.
         classes: whether whole numbers in arrays are classes.
+        on_demand: decode files of pictures when they are asked for.
 
     Raises:
         InputError: it is not there, not understood, or holds something that is refused.
@@ -657,6 +670,7 @@ def read_examples(
             label=options.label,
             folder=options.folder,
             store=options.store if path == options.data else None,
+            on_demand=on_demand,
             progress=progress,
             **options.of_kind(),
         )
@@ -664,7 +678,12 @@ def read_examples(
 
 
 def read_example_parts(
-    options: LabelledDataOptions, *, classes: bool = True, labels_alone: bool = False, quiet: bool
+    options: LabelledDataOptions,
+    *,
+    classes: bool = True,
+    labels_alone: bool = False,
+    quiet: bool,
+    on_demand: bool = False,
 ) -> ExampleParts:
     """Open the records and split them.
 
@@ -674,6 +693,7 @@ def read_example_parts(
         labels_alone: only labels are private: then pictures in one folder a class are put into an order, and divided,
             by what they show, since a picture's folder shows its label.
         quiet: print nothing on stdout.
+        on_demand: decode files of pictures when they are asked for; not those that are put into an order.
 
     Raises:
         InputError: as `read_examples`; or nothing is left to train on.
@@ -685,15 +705,15 @@ def read_example_parts(
         raise InputError("which records? give --data PATH, or --data glyphs for the embedded data")
     if options.test is not None and options.test_share:
         raise InputError("give --test or --test-share, not both")
-    whole_data = read_examples(options.data, options, classes=classes)
+    read = functools.partial(read_examples, classes=classes, on_demand=on_demand and not labels_alone)
+    whole_data = read(options.data, options)
     order = datasets.order_of_content(whole_data) if labels_alone else None
     whole_data = whole_data if order is None else whole_data.subset(order)
     test, share = None, options.test_share
     if options.test is not None:
-        part, names = _part_of(options.test, options, classes), whole_data.label_names
-        test, share = read_examples(options.test, options, part, names, classes=classes), 0
+        test, share = read(options.test, options, _part_of(options.test, read, options), whole_data.label_names), 0
     elif share is None:
-        test = _separate_test(options, classes)
+        test = _separate_test(read, options)
         share = 0.2 if test is None else 0
     watched = options.validation_share if isinstance(options, ExampleDataOptions) else 0.0
     refuse_share(test_share=share, validation_share=watched)
@@ -734,23 +754,23 @@ def _refuse_other_targets(train: ExampleDataset, test: ExampleDataset) -> None:
         )
 
 
-def _separate_test(options: LabelledDataOptions, classes: bool) -> ExampleDataset | None:
+def _separate_test(read: Callable[..., ExampleDataset], options: LabelledDataOptions) -> ExampleDataset | None:
     """The test part that the data come with, if they do."""
     from sfumato import data as datasets
 
     assert options.data is not None
     try:
-        return read_examples(options.data, options, "test", classes=classes)
+        return read(options.data, options, "test")
     except datasets.MissingPart:
         return None
 
 
-def _part_of(path: str, options: LabelledDataOptions, classes: bool) -> Literal["train", "test"]:
+def _part_of(path: str, read: Callable[..., ExampleDataset], options: LabelledDataOptions) -> Literal["train", "test"]:
     """The part to test on of a place that may be divided itself."""
     from sfumato import data as datasets
 
     try:
-        read_examples(path, options, "test", classes=classes)
+        read(path, options, "test")
     except datasets.MissingPart:
         return "train"
     return "test"
@@ -797,8 +817,9 @@ def fitted(plan: P, kind: Kind, chosen: Collection[str]) -> P:
     Raises:
         InputError: a loss of embeddings was chosen for other data, or the plan has none for these.
     """
-    from sfumato.federated import FedRecon
+    from sfumato.federated import FedAvg, FedRecon
     from sfumato.federated.losses import LOSSES, ClassLoss, NextTokenLoss, SquaredLoss, without_head
+    from sfumato.training.defaults import TEXT_CLIENT_RATE
 
     usual = {"texts": NextTokenLoss(), "values": SquaredLoss(), "classes": ClassLoss()}[kind]
     fits = type(plan.loss) is type(usual)
@@ -811,6 +832,10 @@ def fitted(plan: P, kind: Kind, chosen: Collection[str]) -> P:
         raise InputError(
             f"--client.loss {loss} compares embeddings, and {kind} have {LOSSES.word(usual)}; leave it out"
         )
+    if kind == "texts" and isinstance(plan, FedAvg):
+        rates = {"learning_rate": TEXT_CLIENT_RATE, "momentum": 0.0}
+        rates = {name: value for name, value in rates.items() if f"client.{name}" not in chosen}
+        plan = replace(plan, client=replace(plan.client, **rates))
     if isinstance(plan, FedRecon) and kind == "texts" and "client.at_once" not in chosen:
         # a recurrence over many clients at once is slower than one by one
         plan = replace(plan, client=replace(plan.client, at_once=1))

@@ -126,7 +126,11 @@ def _build_classifier(options: Any, plan: Any, data: ExampleDataset, seed: int |
 def _read_examples(options: Any, *, quiet: bool) -> ExampleParts:
     plan = options.plan
     return read_example_parts(
-        options.data, classes=plan.task == "classes", labels_alone=plan.unit == "label", quiet=quiet
+        options.data,
+        classes=plan.task == "classes",
+        labels_alone=plan.unit == "label",
+        quiet=quiet,
+        on_demand=options.run.dry_run,
     )
 
 
@@ -150,7 +154,7 @@ def _lists(plan: Any, data: UserDataset) -> Mapping[str, Sequence[str]]:
 
 RECORD_KINDS = {
     "users": RecordKind(
-        read=lambda options, *, quiet: read_parts(options.data, quiet=quiet),
+        read=lambda options, *, quiet: read_parts(options.data, quiet=quiet, on_demand=options.run.dry_run),
         fit=lambda plan, data, given: fitted(plan, kind_of(data), given),
         build=_build_of_users,
         about=_about_users,

@@ -356,8 +356,12 @@ def _with_student(options: Any) -> Any:
 
 
 def _resolved_plan(options: Any, parts: VoteParts) -> VotingPlan:
+    from sfumato.voting.public_pool import different_examples
+
     plan, epsilon = options.plan, options.budget.epsilon
     plan = plan.with_attributes(parts.agents.num_classes if parts.agents.of_attributes else None)
+    if "queries" not in options.run.chosen:
+        plan = replace(plan, queries=min(plan.queries, len(different_examples(parts.pool.inputs[0]))))
     if epsilon is None:
         return plan
     return plan.calibrate(epsilon=epsilon, delta=plan.delta, population=plan.population_of(parts.agents))

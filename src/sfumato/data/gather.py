@@ -20,11 +20,13 @@ sfumato._check.InputError: the table has no column 'name' for user='name'; it ha
 """
 
 import contextlib
+import functools
 import hashlib
 import io
 import itertools
 import json
 import math
+import os
 import shutil
 import time
 from collections.abc import Callable, Sequence
@@ -100,6 +102,7 @@ class Reading:
         keep: what a store has of pictures; None has their bytes in a copy that would be too large else.
         store: a new folder to write the data set to.
         cache: where more than what memory holds is kept; None keeps everything in memory.
+        on_demand: decode files of pictures when they are asked for, and only then refuse those that cannot be read.
         progress: called with (rows read, rows).
     """
 
@@ -111,6 +114,7 @@ class Reading:
     keep: Keep | None = None
     store: Path | None = None
     cache: Cache | None = None
+    on_demand: bool = False
     progress: Callable[[int, int], None] | None = None
 
     def __post_init__(self) -> None:
@@ -270,6 +274,38 @@ class Pictures:
         """How pictures of a shape are decoded, for a store that keeps their bytes."""
         size, channels = self.convert
         return {"shape": list(shape), "size": size and list(size), "channels": channels, "invert": self._invert}
+
+
+class _OnDemand:
+    """Files of pictures that are decoded when they are asked for: uint8 [n, height, width, channels]; `MEMORY` is kept.
+
+    Args:
+        records: whose rows are files.
+        column: of their paths.
+        pictures: decodes them.
+        first: one of them, [1, height, width, channels].
+        order: int64 [n], the row of each.
+    """
+
+    def __init__(self, records: Records, column: str, pictures: Pictures, first: np.ndarray, order: np.ndarray) -> None:
+        self._records, self._column, self._pictures, self._order = records, column, pictures, order
+        self.shape, self.dtype = (len(order), *first.shape[1:]), first.dtype
+        self._picture = functools.lru_cache(max(1, MEMORY // first.nbytes))(self._decoded)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any, /) -> np.ndarray:
+        """The pictures of a slice, or at int64 [n]; errors as `Pictures.rows`."""
+        asked = self._order[rows]
+        found = np.empty((len(asked), *self.shape[1:]), self.dtype)
+        for picture, row in zip(found, asked.tolist(), strict=True):
+            picture[...] = self._picture(row)
+        return found
+
+    def _decoded(self, row: int) -> np.ndarray:
+        cells = pa.array([os.fsencode(self._records.place(row))], pa.large_binary())
+        return self._pictures.rows({self._column: cells}, row, None, wanted=True)[1][0]
 
 
 # Where decoded rows go: memory, rows in their order next to a store, or the store itself.
@@ -648,6 +684,9 @@ def _gather(
     if pictures is not None:
         for path, reason in records.strays:
             pictures.leave_out(path, reason)
+    if how.on_demand and records.files and how.on_error == "refuse" and isinstance(stages[0], Pictures):
+        lazy = _OnDemand(records, names[0], stages[0], first[0], np.argsort(places))
+        return Gathered(arrays=(lazy,), readable=np.ones(records.count, bool), pictures=pictures, sink=None)
     size = sum(each.nbytes for each in first)
     at_once = max(1, min(_AT_ONCE // max(size, 1), _ROWS))
     to_disk = how.store is not None or (how.cache is not None and records.count * size > MEMORY)

@@ -209,7 +209,12 @@ _MOST_SHOWN = 60  # characters of a value in a message
 
 
 def open_users(
-    source: Any, *, store: Path | str | None = None, progress: Progress | None = None, **options: Unpack[UserOptions]
+    source: Any,
+    *,
+    store: Path | str | None = None,
+    on_demand: bool = False,
+    progress: Progress | None = None,
+    **options: Unpack[UserOptions],
 ) -> UserDataset:
     """Open data that are divided by user.
 
@@ -230,6 +235,8 @@ def open_users(
             embedded data.
         store: a new folder to write the data to, as `sfumato data pack` does. It grows in `STORE.partial` until it is
             whole; the same call goes on where it was stopped.
+        on_demand: decode the pictures of a folder when they are asked for, each time, and only then refuse those that
+            cannot be read: to try something out on some of many.
         progress: called with (done, total, or 0 where that is not known) where reading takes a while.
         options: those of `UserOptions`: columns, pictures, ratings, texts. One that the source's reader does not read
             is refused.
@@ -244,7 +251,7 @@ def open_users(
     place, reader = _chosen(source, given, USERS, USERS_UNDERSTOOD)
     if store is not None and reader.name == "a packed store":
         raise InputError(f"{source} is a packed store already: give it as it is")
-    return _opened(place, reader, given, store, progress, _users, (open_store, write_store))
+    return _opened(place, reader, given, store, progress, _users, (open_store, write_store), on_demand=on_demand)
 
 
 def open_examples(
@@ -252,6 +259,7 @@ def open_examples(
     part: Part = "train",
     *,
     store: Path | str | None = None,
+    on_demand: bool = False,
     progress: Progress | None = None,
     **options: Unpack[ExampleOptions],
 ) -> ExampleDataset:
@@ -263,7 +271,7 @@ def open_examples(
             store; a table as for `open_users`, by its columns or by a schema; a .csv or .tsv of class and text;
             ratings; or "glyphs". With `targets=False`, a folder of pictures, arrays, or a column of a table.
         part: "train" or "test", where the data come divided; else "train" is all, for `split_examples`.
-        store: a new folder to write the data to, as for `open_users`.
+        store, on_demand: as for `open_users`.
         progress: called with (done, total, or 0 where that is not known) where reading takes a while.
         options: those of `ExampleOptions`; one that the source's reader does not read is refused, but for `num_classes`
             and `label_names` of data that say their classes themselves.
@@ -280,7 +288,14 @@ def open_examples(
     if part != "train" and not reader.parts:
         raise MissingPart(f"{source} is not divided into train and test; use part='train' and divide it by a seed")
     return _opened(
-        place, reader, {**given, "part": part}, store, progress, _examples, (open_example_store, write_examples)
+        place,
+        reader,
+        {**given, "part": part},
+        store,
+        progress,
+        _examples,
+        (open_example_store, write_examples),
+        on_demand=on_demand,
     )
 
 
@@ -349,6 +364,8 @@ def _opened(
     progress: Progress | None,
     made: Callable[[Records, Mapping[str, Any], Reading], D],
     stored: tuple[Callable[[Path], D], Callable[..., D]],
+    *,
+    on_demand: bool,
 ) -> D:
     """Read a source, in memory or into a store."""
     reopen, write = stored
@@ -371,6 +388,7 @@ def _opened(
             keep=given.get("keep"),
             store=None if store is None else Path(store),
             cache=cache,
+            on_demand=on_demand and store is None,
             progress=progress,
         )
         return made(found, {**given, "source": place}, how)

@@ -22,7 +22,7 @@ import numpy as np
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-from sfumato._bar import bar
+from sfumato._bar import bar, begin
 from sfumato._check import InputError
 from sfumato._types import Assumption, Stated
 from sfumato.data.domain import BUILT
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from sfumato.training.plan import Plan
 
 _TRIED = 256  # records of a part that is measured on, where a plan is only tried out
+_FEWEST_TRIED = 8  # users
 
 
 def facts_of(
@@ -163,7 +164,8 @@ class RunOptions(RunSettings):
     """Where and how a run goes; fields with those of `RunSettings`. No result depends on them but where stated.
 
     Attributes:
-        progress: show progress on stderr: a bar on a terminal, a line every ten seconds elsewhere.
+        progress: True shows progress on stderr: a bar on a terminal, a line every ten seconds elsewhere. None shows
+            such lines on a terminal, too; what takes less than ten seconds prints none. False shows nothing.
         callbacks: are called after rounds, measurements and checkpoints; see `sfumato.training.Callback`.
         about: JSON that describes the model and the data, kept in plan.json.
         budget: what the run may cost; a round beyond it is refused.
@@ -176,7 +178,7 @@ class RunOptions(RunSettings):
         optimizer: builds any torch optimiser from the parameters, instead of the plan's.
     """
 
-    progress: bool = False
+    progress: bool | None = None
     callbacks: Sequence[Callback] = ()
     about: Mapping[str, Any] = field(default_factory=dict)
     budget: Budget | None = None
@@ -229,6 +231,8 @@ def run_plan(
 ) -> Result:
     """Train, and report what it cost; arguments and errors as for `Plan.fit`."""
     options = options or RunOptions()
+    if options.progress is None:
+        begin()
     setup = set_up(plan, model, data, validation, test, options)
     begun = RunFolder(Path(out)) if resume and out is not None else None
     if begun is not None:
@@ -271,10 +275,12 @@ def try_out(
 
 
 def _some(data: Any) -> Any:
-    """At most `_TRIED` of its records or users."""
-    if data is None or not hasattr(data, "subset") or len(data) <= _TRIED:
+    """At most `_TRIED` of its records, or users who have about as many."""
+    if data is None or not hasattr(data, "subset"):
         return data
-    return data.subset(np.arange(_TRIED) * len(data) // _TRIED)
+    sizes = getattr(data, "sizes", np.ones(len(data)))
+    count = max(_FEWEST_TRIED, int(_TRIED / max(1.0, float(sizes.mean())))) if len(data) else 0
+    return data if len(data) <= count else data.subset(np.arange(count) * len(data) // count)
 
 
 def set_up(
@@ -406,9 +412,9 @@ class Setup:
     def _negatives(self) -> dict[str, Any]:
         return {} if self.negatives is None else {"negatives": self.negatives}
 
-    def _shows(self, run: Run) -> bool:
-        """Whether this process shows progress."""
-        return self.options.progress and run.team.leads
+    def _shows(self, run: Run) -> bool | None:
+        """How this process shows progress."""
+        return self.options.progress if run.team.leads else False
 
     def _module(self) -> nn.Module:
         if self.initial_release is None:
@@ -681,7 +687,7 @@ def with_frozen_features(setup: Setup, folder: Path, *, run: Path | None) -> Set
     with (
         _of_the_run(run),
         _in_turn() as leads,
-        bar("records through the frozen layers", visible=setup.options.progress and leads) as show,
+        bar("records through the frozen layers", visible=setup.options.progress if leads else False) as show,
     ):
         cache = PrefixCache(folder, halves, device=setup.options.device, progress=lambda _, done, of: show(done, of))
         parts = {

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from torch import nn
 
-from sfumato._bar import Lines, duration
+from sfumato._bar import Lines, duration, in_lines
 from sfumato._check import InputError
 from sfumato._types import Stated
 from sfumato.accounting import Event, compose, guarantee, terms
@@ -201,7 +201,8 @@ _BEFORE_AND_AFTER = (
     ("auc", "area under the ROC curve", 1),
 )
 """Measures that show whether the training brought anything: key, name, and 1 where more is better, -1 where less is.
-The first that there is decides: a share of values that are nearly right is no measure next to their error."""
+An error decides where there is one: a share of values that are nearly right is no measure next to it. Of accuracy and
+AUC either does: where one class is rare, a model may rank better and still predict the other one."""
 
 
 Column = Sequence[float | None]
@@ -377,14 +378,16 @@ def _end(value: float) -> str:
 
 
 def _no_gain(evaluation: Mapping[str, Any]) -> str:
+    change = ""
     for name, words, better in _BEFORE_AND_AFTER:
         before, after = ((evaluation.get(model) or {}).get(name) for model in ("untrained", "trained"))
         if before is not None and after is not None:
             if better * after > better * before:
                 return ""
-            change = f"{words} {before:.4g} before and {after:.4g} after"
-            return f"The training brought nothing on the test data: {change}."
-    return ""
+            change = change or f"{words} {before:.4g} before and {after:.4g} after"
+            if name in FIRST:
+                break
+    return f"The training brought nothing on the test data: {change}." if change else ""
 
 
 # Users who took part, measured as those are who did not.
@@ -425,10 +428,10 @@ class Display:
     Args:
         rounds: rounds of the whole run.
         done: rounds done before.
-        visible: False shows nothing.
+        visible: False shows nothing, None lines on a terminal, too.
         headline: a measurement in a few words; empty for a row that is none.
         planned: ε of all rounds; None without any guarantee.
-        every: seconds between lines where stderr is no terminal, > 0; a run that is shorter prints none.
+        every: seconds between lines, > 0; a run that is shorter prints none.
     """
 
     def __init__(
@@ -436,14 +439,14 @@ class Display:
         rounds: int,
         done: int,
         *,
-        visible: bool,
+        visible: bool | None,
         headline: Callable[[dict[str, Any]], str] | None = None,
         every: float = 10.0,
         planned: float | None = None,
     ) -> None:
         self._planned = "" if planned is None else f" of {rounded_up(planned, 3):.3g}"
         console = Console(stderr=True)
-        self._lines = _RoundLines(rounds, done, every=every) if visible and not console.is_terminal else None
+        self._lines = _RoundLines(rounds, done, every=every) if in_lines(visible, console) else None
         self._progress = Progress(
             TextColumn("round"),
             MofNCompleteColumn(),

@@ -484,7 +484,7 @@ class Plan:
     ) -> Contribution:
         """All that `fit` does before its first round, on the same model and data; nothing is trained or written.
 
-        It measures on at most 256 records, or users, of the validation and test data.
+        It measures on about 256 records of the validation and test data.
 
         Args:
             model, data, validation, test, options: as for `fit`.

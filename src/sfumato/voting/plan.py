@@ -153,7 +153,8 @@ class VotingPlan:
     """Fields of both plans.
 
     Attributes:
-        queries: how many examples of the public pool are asked about.
+        queries: how many examples of the public pool are asked about. Without it, a command asks about 500, or about
+            all that the pool has.
         noise_std: standard deviation, in votes, of the noise on every count; None until it is set or calibrated.
         level: whom the statement protects: an "agent" with all records, or one record ("instance").
         adjacency: "add_remove" or "replace".

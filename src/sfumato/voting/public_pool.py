@@ -177,7 +177,7 @@ def choose(rows: Any, count: int, selection: Selection, seed: int) -> np.ndarray
     """
     one_of(get_args(Selection), selection=selection)
     whole(queries=count)
-    different, size = _different(rows), int(rows.shape[0])
+    different, size = different_examples(rows), int(rows.shape[0])
     if len(different) < count:
         copies = size - len(different)
         what = f"{len(different)} different examples ({copies} are copies)" if copies else f"{size} examples"
@@ -239,7 +239,7 @@ def _width(rows: Any) -> int:
     return int(np.prod(rows.shape[1:], dtype=np.int64))
 
 
-def _different(rows: Any) -> np.ndarray:
+def different_examples(rows: Any) -> np.ndarray:
     """Positions of the first of each example, int64 [different]."""
     seen: dict[bytes, int] = {}
     size = int(rows.shape[0])  # rows that are read on demand have no len()

@@ -407,10 +407,10 @@ def _labels(table: Records) -> dict[str, str]:
 
 
 def _column_names(items: Sequence[str], labels: dict[str, str], taken: Sequence[str]) -> dict[str, str]:
-    """The name of each item's column: its label, with its number where others are called the same."""
-    counts = Counter([*(labels.get(item, item) for item in items), *taken])
+    """The name of each item's column: its label, with its number where other items or columns are called the same."""
+    counts = Counter([*labels.values(), *taken])
     return {
-        item: label if counts[label] == 1 else f"{label} ({item})"
+        item: label if counts[label] <= 1 else f"{label} ({item})"
         for item, label in ((item, labels.get(item, item)) for item in items)
     }
 
