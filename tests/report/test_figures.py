@@ -291,6 +291,20 @@ def test_one_measure_that_is_better_is_enough(make_run):
     assert trouble(read_run(measure(run, **baseline("constant", {"accuracy": 0.9, "auc": 0.5}, **gains)))) == ""
 
 
+@pytest.mark.parametrize(("low", "high", "told"), [(-0.4, -0.2, True), (-0.1, 0.1, False)])
+def test_probabilities_worse_than_a_constant_s_are_named_though_classes_are_told_apart(make_run, low, high, told):
+    run = measure(make_run(), accuracy=0.9, auc=0.8, log_loss=0.6, likely_cause="Likeliest cause: clipping.")
+    gains = {"accuracy": (0.0, -0.1, 0.1), "auc": (0.3, 0.2, 0.4), "log_loss": ((low + high) / 2, low, high)}
+    row = {"accuracy": 0.9, "auc": 0.5, "log_loss": 0.3}
+    found = trouble(read_run(measure(run, **baseline("constant", row, **gains))))
+    if told:
+        assert found.startswith("The model's probabilities are worse than those of a constant prediction")
+        assert "log loss is 0.6 against 0.3" in found
+        assert found.endswith("Likeliest cause: clipping.")
+    else:
+        assert found == ""
+
+
 def test_the_baselines_stand_next_to_the_measures(make_numbers):
     more = baseline("constant", {"rmse": 0.875}, rmse=(0.6, 0.5, 0.7))
     page = render([read_run(make_numbers("run", untrained=REGRESSION, trained={**REGRESSION, "rmse": 0.2, **more}))])

@@ -77,8 +77,17 @@ def test_noise_is_the_likeliest_cause_where_the_forecast_has_it_above_the_signal
     equal = int((1 / forecast(rounds, {"all": 1}, population=COHORT).ratio) ** 2)
     below, above = forecast(rounds, {"all": equal}, population=COHORT), forecast(rounds, SIZES, population=COHORT)
     assert below.ratio <= 1 < above.ratio
-    assert likely_cause(rounds, equal).startswith(f"Likeliest cause: too few steps ({ROUNDS})")
-    assert f"noise, which is {above.ratio:.2g} times the signal" in likely_cause(rounds, sum(SIZES.values()))
+    nothing = {"untrained": {"accuracy": 0.5}, "trained": {"accuracy": 0.5}}
+    assert likely_cause(rounds, equal, nothing).startswith(f"Likeliest cause: too few steps ({ROUNDS})")
+    assert f"noise, which is {above.ratio:.2g} times the signal" in likely_cause(rounds, sum(SIZES.values()), nothing)
+
+
+def test_clipping_is_the_likeliest_cause_where_only_probabilities_are_worse():
+    rounds = private_sum(Gaussian(noise_multiplier=15.0))
+    equal = int((1 / forecast(rounds, {"all": 1}, population=COHORT).ratio) ** 2)
+    gains = {"auc": (0.3, 0.2, 0.4), "log_loss": (-0.3, -0.4, -0.2)}
+    trained = {"auc": 0.8, "log_loss": 0.6, "baselines": {"constant": {"auc": 0.5, "log_loss": 0.3, "gain": gains}}}
+    assert "longer than the clipping bound" in likely_cause(rounds, equal, {"trained": trained})
 
 
 def test_modules_share_the_signal_and_have_noise_by_their_size():

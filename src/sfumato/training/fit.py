@@ -565,7 +565,7 @@ class Setup:
             if loop.finished and not measured and (row := self._measure_or_warn(run, contribution, final)):
                 evaluation["trained"] = row
                 if trouble(None, evaluation):
-                    row["likely_cause"] = likely_cause(private_sum, theta.numel())
+                    row["likely_cause"] = likely_cause(private_sum, theta.numel(), evaluation)
                 self._keep(run, "trained", row)
                 self._keep_monitored(run, contribution, final, evaluation)
         result = Result(

@@ -218,28 +218,38 @@ def trouble(private: Mapping[str, Column] | None, evaluation: Mapping[str, Any] 
     """
     if private and (reasons := diverged(private)):
         return f"The model learned nothing: {', and '.join(reasons)}."
-    if not evaluation or not (found := _no_better(evaluation) or _no_gain(evaluation)):
+    if not evaluation:
+        return ""
+    if not (found := _no_better(evaluation) or _no_gain(evaluation) or _worse_probabilities(evaluation)):
         return ""
     if found.endswith(_TOO_FEW):
         return found
     return f"{found} {(evaluation.get('trained') or {}).get('likely_cause', '')}".strip()
 
 
-def likely_cause(private_sum: PrivateSum, numbers: int) -> str:
-    """What most likely kept a run from learning, and what to change: noise, too few rounds, or the learning rates.
+def likely_cause(private_sum: PrivateSum, numbers: int, evaluation: Mapping[str, Any]) -> str:
+    """What most likely kept a run from learning, and what to change: noise, clipping, too few rounds, or the rates.
 
-    Noise is the cause where the forecast before the run (`sfumato.training.forecast`) has it above the signal.
-    Everything here is public.
+    Noise is the cause where the forecast before the run (`sfumato.training.forecast`) has it above the signal. A model
+    that distinguishes classes with worse probabilities than a constant's had most of its gradients cut to one length:
+    examples of a rare class then count for less than their errors, and probabilities end nearer to one half than the
+    shares of the classes are.
 
     Args:
         private_sum: what ran.
         numbers: parameters that were trained.
+        evaluation: as for `trouble`, which found something.
     """
     rounds, noise = private_sum.rounds, noise_to_signal(private_sum, numbers)
     if noise > 1:
         return (
             f"Likeliest cause: noise, which is {noise:.2g} times the signal. Raise ε, let more take part, or train "
             "fewer parameters."
+        )
+    if not (_no_better(evaluation) or _no_gain(evaluation)):
+        return (
+            "Likeliest cause: most gradients are longer than the clipping bound. Raise the bound and lower the "
+            "learning rate by the same factor, or scale the model's outputs on public data."
         )
     if rounds < _FEW_ROUNDS:
         return f"Likeliest cause: too few steps ({rounds}). Plan more, or raise the learning rates."
@@ -344,6 +354,21 @@ def _no_better(evaluation: Mapping[str, Any]) -> str:
             f"{measure_name(measure)} is {ours:.4g} against {other:.4g} on the test data (gain "
             f"{_end(low)} to {_end(high)}, 95 % interval)."
         ) + (f" {_TOO_FEW}" if few else "")
+    return ""
+
+
+def _worse_probabilities(evaluation: Mapping[str, Any]) -> str:
+    """That a model which distinguishes classes gives them worse probabilities than a baseline does, as a sentence."""
+    trained = evaluation.get("trained") or {}
+    for name, row in trained.get("baselines", {}).items():
+        gain = (row.get("gain") or {}).get("log_loss")
+        ours, other = (_value(each, "log_loss") for each in (trained, row))
+        if gain is not None and gain[2] < 0 and ours is not None and other is not None:
+            return (
+                f"The model's probabilities are worse than those of {DESCRIBED.get(name, name)}, though it "
+                f"distinguishes classes: log loss is {ours:.4g} against {other:.4g} on the test data (gain "
+                f"{_end(gain[1])} to {_end(gain[2])}, 95 % interval)."
+            )
     return ""
 
 
