@@ -293,10 +293,11 @@ def _rows(options: EvaluateOptions) -> ExampleDataset:
         if options.data is None:
             raise InputError("--schema is for --data; give both, or leave it out")
         words += ["--schema", str(options.schema)]
+    if options.data is not None:
+        words += ["--data", options.data]
     reading = training_options("dpsgd", words)
     if options.data is not None:
-        given = replace(reading.data, data=options.data, store=None)
-        return read_examples(options.data, given, classes=reading.plan.task == "classes")
+        return read_examples(options.data, reading.data, classes=reading.plan.task == "classes")
     parts = read_example_parts(reading.data, classes=reading.plan.task == "classes", quiet=True)
     if parts.test is None:
         raise InputError(f"{options.run} kept no rows to test on; give --data")

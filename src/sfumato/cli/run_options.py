@@ -29,7 +29,7 @@ from sfumato.cli.parse import (
     read_settings,
     shortened,
 )
-from sfumato.cli.sources import DataOptions, ExampleDataOptions, fitted
+from sfumato.cli.sources import DataOptions, ExampleDataOptions, RatingOptions, ReadingOptions, fitted
 from sfumato.training.cadence import RunSettings
 
 if TYPE_CHECKING:
@@ -263,6 +263,8 @@ def training_options(
             if find(argv, given) is not None and find(argv, other) is None:
                 settings.pop(other.replace("-", "_"), None)  # the command line decides
         _replaced_noise(settings, argv)
+        if _reads_store(settings, find(argv, "data")):
+            settings = {name: value for name, value in settings.items() if name not in _OF_SOURCES}
         found = as_flags(settings, options, source=file, later=later)
         words, later = [*found, *words], [*found, *later]
     if usual and resume is None:
@@ -275,6 +277,27 @@ def training_options(
     if isinstance(found.data, DataOptions) and found.data.text is not None:  # others are known when they are read
         found = replace(found, plan=fitted(found.plan, "texts", given))
     return replace(found, run=replace(found.run, chosen=given))
+
+
+_OF_SOURCES = (
+    *("schema", "text", "oov_buckets", "size", "channels", "class_names", "num_classes", "rating_classes"),
+    *(field.name for kind in (ReadingOptions, RatingOptions) for field in dataclasses.fields(kind)),
+)
+"""What says how records are read; a run whose records lie in a store goes on without it."""
+
+
+def _reads_store(settings: Mapping[str, Any], data: str | None) -> bool:
+    """Whether all records of a run are read from a store, which holds them as they were read when it was made.
+
+    Args:
+        settings: of the run.
+        data: where the records are now; None for where the run has them.
+    """
+    from sfumato.data.store.seal import is_store  # late: --help needs no pyarrow
+
+    place = data or settings.get("data")
+    others = settings.get("test") or settings.get("negatives")
+    return isinstance(place, str) and not others and is_store(Path(place))
 
 
 def _replaced_noise(settings: dict[str, Any], argv: Sequence[str]) -> None:
