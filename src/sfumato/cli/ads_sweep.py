@@ -12,8 +12,10 @@ References:
 
 from __future__ import annotations
 
+import fcntl
 import functools
 import math
+import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -207,6 +209,8 @@ def sweep(options: Any) -> Answer:
             raise KeyboardInterrupt from None
         notify(f"stopped; what was trained is kept; go on with: sfumato ads sweep --resume {out}")
         return STOPPED
+    finally:
+        sweep.close()
 
 
 def _check_grid(options: Any) -> None:
@@ -218,6 +222,13 @@ def _check_grid(options: Any) -> None:
             positive(**{name: value})
         if not getattr(grid, name):
             raise InputError(f"--{name} names no value to try; give one or several")
+    for name, form in (("epsilons", "g"), ("batches", "d"), ("clips", "g"), ("rates", "g")):
+        shown = [format(value, form) for value in getattr(grid, name)]  # as in the names of trainings
+        twice = next((value for value in shown if shown.count(value) > 1), None)
+        if twice is not None:
+            raise InputError(f"--{name} has {twice} twice; give each once")
+    if options.plan.noise.noise_multiplier is not None:
+        raise InputError("--noise is calibrated to each of --epsilons; leave it out")
     for batch in grid.batches:
         whole(batches=batch)
     whole(repeats=grid.repeats)
@@ -234,8 +245,6 @@ def _check_grid(options: Any) -> None:
         )
     if grid.rdp or grid.repeats > 1:
         raise InputError("--rdp and --repeats train several models of one epsilon; use --choose held-out")
-    if options.plan.noise.noise_multiplier is not None:
-        raise InputError("--noise is calibrated to each of --epsilons; leave it out")
 
 
 Kind = Literal["choose", "final", "rdp", "run"]
@@ -279,6 +288,7 @@ class _Sweep:
         if self.grid.choose == "held-out":
             self.tune = data.split_examples(parts.validation, test=0.25, seed=options.data.split_seed)
         self.state: dict[str, Any] = {}
+        self._lock: int | None = None
 
     @property
     def batches(self) -> tuple[int, ...]:
@@ -351,10 +361,12 @@ class _Sweep:
         """Make the folder, or go on in it.
 
         Raises:
-            InputError: the folder is not empty, or the records are not those that it began with.
+            InputError: the folder is not empty, another process is at it, or the records are not those that it began
+                with.
         """
         records = [each.fingerprint() for each in (self.parts.train, self.parts.validation, self.parts.test)]
         if self.options.run.resume is not None:
+            self._claim()
             self.state = _state(self.out)
             if self.state["records"] != records:
                 raise InputError(f"the records are not those that {self.out} began with; give the same --data")
@@ -362,8 +374,26 @@ class _Sweep:
         if self.out.exists() and any(self.out.iterdir()):
             raise InputError(f"{self.out} is not empty; choose another folder, or go on with --resume {self.out}")
         self.out.mkdir(parents=True, exist_ok=True)
+        self._claim()
         self.state = {"words": list(self.options.run.words), "records": records, "results": {}, "noises": {}}
         self.save()
+
+    def _claim(self) -> None:
+        """Keep other processes away until this one ends: each would draw runs of its own, and one statement count one.
+
+        Raises:
+            InputError: another process is at this sweep.
+        """
+        self._lock = os.open(self.out, os.O_RDONLY)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            raise InputError(f"another process is writing to {self.out}; let it end or stop it first") from None
+
+    def close(self) -> None:
+        """Let other processes at this sweep."""
+        if self._lock is not None:
+            os.close(self._lock)
 
     def save(self) -> None:
         """Write what is known; for the owner's eyes only."""
