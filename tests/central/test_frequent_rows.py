@@ -84,6 +84,15 @@ def test_kept_rows_have_numbers_of_their_own_and_all_others_one() -> None:
     assert (kept.subset([5, 2]).examples([0, 1])[0][1] == after[[5, 2]]).all()
 
 
+def test_whole_numbers_next_to_the_ids_are_not_taken_for_ids() -> None:
+    inputs = np.array([[5, 6], [5, 6], [5, 6]]), np.array([[1, 2], [1, 2], [1, 3]])
+    held = data.examples_from_arrays(inputs, [0, 1, 0], num_classes=2, vocabulary_sizes=(9, 9))
+    rule = FrequentRows(rows=2, noise_multiplier=1.0, count_norm=2.0).initial_release(held)
+    assert [np.flatnonzero(each).tolist() for each in rule.counts(held)] == [[1], [2, 3]]
+    (numbers, ids), _ = rule.prepare([np.array([1]), np.array([2])], held).examples([0, 2])
+    assert (numbers.tolist(), ids.tolist()) == ([[5, 6], [5, 6]], [[1, 1], [1, 0]])
+
+
 class Dies(Callback):
     """Ends the work after the second step."""
 

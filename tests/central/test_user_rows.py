@@ -104,6 +104,12 @@ def test_a_sum_is_that_of_users_whose_mean_gradients_are_clipped(tables: str, mi
         torch.testing.assert_close(found[name], each, rtol=1e-3, atol=1e-6)
 
 
+def test_a_bound_that_no_user_reaches_costs_no_passes_of_the_model() -> None:
+    held, users = log(), np.arange(0, USERS, 2)
+    found, exact = (summed(held, users, **{"examples.per_user": most}) for most in (10**9, 30))
+    assert all(torch.equal(found[name], each) for name, each in exact.items())
+
+
 def test_a_user_moves_the_sum_by_the_norm_at_most_however_many_rows_they_have() -> None:
     small = log(USERS - 1)
     many = 500

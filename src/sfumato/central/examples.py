@@ -381,9 +381,11 @@ class UserContribution(ExampleContribution):
         assert examples.per_user is not None
         users = data.num_users  # refuses data without
         assert data.owners is not None
-        self._most = examples.per_user
+        self._per_user = examples.per_user
         self._rows = np.argsort(data.owners, kind="stable")
-        self._starts = np.concatenate([[0], np.cumsum(np.bincount(data.owners, minlength=users))])
+        sizes = np.bincount(data.owners, minlength=users)
+        self._starts = np.concatenate([[0], np.cumsum(sizes)])
+        self._most = min(examples.per_user, int(sizes.max()))  # places beyond would count for no user
         super().__init__(data=data, examples=examples, **settings)
         self.copies = self._most
 
@@ -404,8 +406,8 @@ class UserContribution(ExampleContribution):
             key: of the step.
 
         Returns:
-            places in the data, int64 [n, per_user]; and whether a place counts, bool. A user with fewer examples has
-            the first one again, which does not count.
+            places in the data, int64 [n, k], k being `per_user`, or the most examples that a user has if that is less;
+            and whether a place counts, bool. A user with fewer examples has the first one again, which does not count.
         """
         sizes = np.diff(self._starts)[users]
         owner = np.repeat(np.arange(len(users)), sizes)
@@ -441,11 +443,11 @@ class UserContribution(ExampleContribution):
     def assumptions(self) -> list[Stated]:
         """How the examples of a user become one contribution."""
         said = [each for each in super().assumptions() if each != Assumption("examples_of_users")]
-        return [*said, Assumption("rows_of_user", {"most": self._most})]
+        return [*said, Assumption("rows_of_user", {"most": self._per_user})]
 
     def fingerprint(self) -> str:
         """That of examples, and the bound."""
-        return f"{super().fingerprint()} per user {self._most}"
+        return f"{super().fingerprint()} per user {self._per_user}"
 
 
 def _single(value: Any) -> Any:

@@ -246,7 +246,7 @@ def _ids_of(data: ExampleDataset) -> tuple[int, ExampleRows]:
         InputError: no input has a column for each of the vocabulary sizes.
     """
     columns = (len(data.vocabulary_sizes),)
-    for place, rows in enumerate(data.inputs):
+    for place, rows in reversed([*enumerate(data.inputs)]):  # ids stand after numbers, which may be whole, too
         if data.vocabulary_sizes and tuple(rows.shape[1:]) == columns and rows.dtype.kind in "iu":
             return place, rows
     raise InputError(
