@@ -67,6 +67,9 @@ def test_users_are_the_unit_that_is_sampled_and_counted(sfumato, log: Path):
         (("--predict", "pconvs"), "--task counts needs numbers as targets, got 2 classes"),
         (("--server", "adam"), "tables"),
         (("--model", "lenet5"), "lenet5 has no option hidden"),
+        (("--model-options", "hidden=4"), "hidden must be a list of numbers of units, got 4; give [64] for one layer"),
+        (("--model", "dlrm", "--model-options", "dense_arch_layer_sizes=8"), "dense_arch_layer_sizes must be a list"),
+        (("--predict", "clicks"), "--predict must be one of pconvs, pctr, pcvr, got clicks"),
     ],
     ids=str,
 )
@@ -154,6 +157,23 @@ def test_other_rows_than_the_model_reads_are_refused(sfumato, trained: Path, tmp
     assert "--schema is for --data" in sfumato("ads", "evaluate", trained, "--schema", "x.yaml").line
 
 
+def test_a_table_that_was_read_into_a_store_is_measured_and_trained_on_from_there(sfumato, tmp_path: Path):
+    log, schema, out = tmp_path / "log.csv", tmp_path / "log.yaml", tmp_path / "run"
+    log.write_text("\n".join([HEADER, *[ROW, "2b,4,z,0"] * 40]) + "\n")
+    schema.write_text(SCHEMA)
+    words = ("--data", log, "--schema", schema, "--store", tmp_path / "store", "--epsilon", 8, *SMALL)
+    assert sfumato("ads", "train", *words, "--out", out).code == 0
+    shown = sfumato("ads", "evaluate", out, "--json")
+    assert shown.code == 0, shown.err
+    for more in ((log,), (log, "--schema", schema), (tmp_path / "store",)):
+        found = sfumato("ads", "evaluate", out, "--json", "--data", *more)
+        assert found.code == 0, found.err
+        assert json.loads(found.out)["rows"] == 80
+    assert sfumato("ads", "train", "--resume", out).code == 0
+    log.unlink()
+    assert sfumato("ads", "evaluate", out, "--json").out == shown.out
+
+
 def test_a_run_that_has_not_ended_is_not_measured(sfumato, log: Path, tmp_path: Path, monkeypatch):
     assert "holds no plan.json" in sfumato("ads", "evaluate", tmp_path).line
 
@@ -179,6 +199,7 @@ COUNTS = SCHEMA.replace("click: {kind: label, values: [0, 1]}", "click: {kind: c
         (SCHEMA, HEADER, "0a1f,3,x,", "label"),
         (COUNTS, HEADER, "0a1f,3,x,-1", "-1"),  # a negative count
         (COUNTS, HEADER, "0a1f,3,x,many", "many"),
+        (COUNTS, HEADER, "0a1f,3,x,1000000000000000000", "must be a whole number >= 0 and below 2^53"),
         (SCHEMA.replace("buckets: 20, hex: true", "values: [a], min_count: 5"), HEADER, ROW, "min_count"),
         (SCHEMA.replace("buckets: 20, hex: true", "buckets: 0"), HEADER, ROW, "buckets"),
         (SCHEMA.replace("buckets: 20, hex: true", "vocabulary: private"), HEADER, ROW, "vocabulary"),
@@ -328,6 +349,23 @@ def test_a_choice_on_the_private_records_is_paid_for_and_leaves_one_model(sfumat
     assert {"model.safetensors", "statement.json", "plan.json"} == {path.name for path in model.iterdir()}
 
 
+def test_two_processes_do_not_choose_at_once_by_one_statement(sfumato, log, tmp_path, monkeypatch):
+    out, usual, others = tmp_path / "run", ads_sweep.measured, []
+
+    def measured(*words, **more):
+        if not others:
+            others.append(1)
+            others[0] = sfumato("ads", "sweep", "--resume", out)
+        return usual(*words, **more)
+
+    monkeypatch.setattr(ads_sweep, "measured", measured)
+    grid = ("--epsilons", 8, "--clips", 1, "--rates", 0.1, "--choose", "private", "--mean-runs", 2)
+    assert sweep(sfumato, log, out, grid=grid).code == 0
+    assert "another process is writing to" in others[0].line
+    assert len([*(out / "models").iterdir()]) == 1
+    assert sfumato("ads", "sweep", "--resume", out).code == 0
+
+
 def test_the_number_of_runs_is_geometric():
     """Mean and variance of 2,000 draws; either is off by chance in one of 10,000 seeds."""
     options = read_flags(
@@ -351,6 +389,8 @@ def test_the_number_of_runs_is_geometric():
     ("words", "named"),
     [
         (("--epsilons", 0), "epsilons must be > 0"),
+        (("--epsilons", 1, 1.0000001), "--epsilons has 1 twice"),
+        (("--noise", 1), "--noise is calibrated"),
         (("--rates", -1), "rates must be > 0"),
         (("--held-out-share", 0), "held_out_share"),
         (("--choose", "private", "--batches", 10, 20), "takes one batch size"),

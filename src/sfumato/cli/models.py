@@ -42,10 +42,16 @@ def named_values(words: Sequence[str]) -> dict[str, Any]:
         if not equals or not name.isidentifier():
             raise InputError(f"model_options must be name=value, got {word!r}; for example hidden=64")
         try:
-            chosen[name] = json.loads(value)
+            chosen[name] = json.loads(value, parse_float=_number)
         except ValueError:
             chosen[name] = value
     return chosen
+
+
+def _number(text: str) -> int | float:
+    """A number of JSON; 64.0 and 1e3 are whole, as sizes have to be."""
+    value = float(text)
+    return int(value) if value.is_integer() else value
 
 
 # Public features by the value of an option: a name, a network with public weights, or a module of one's own.

@@ -539,7 +539,7 @@ def _mistake(box: str, words: Sequence[str], known: Mapping[str, Any]) -> str:
         return _wrong_value(wrong[1], wrong[3], words, known) or wrong[0]
     choice = _NO_CHOICE.search(text)
     if choice:
-        allowed = re.findall(r"'([^']*)'", choice[3])
+        allowed = sorted({*re.findall(r"'([^']*)'", choice[3])} - {"None"})  # in an order that differs between runs
         given = choice[1].strip("'\"")
         return f"{choice[2]} must be one of {', '.join(allowed)}, got {shortened(given)}{guess(given, allowed)}"
     return re.sub(r"^Error parsing [A-Za-z.]+: ", "", text)  # a check of the options' own, which names its value

@@ -300,7 +300,7 @@ class TargetColumn:
             wrong = ~np.isfinite(raw.astype(np.float32))
         wanted = "a finite number"
         if self.count:
-            wanted = "a whole number >= 0"
+            wanted = "a whole number >= 0 and below 2^53"
             wrong |= (raw < 0) | (raw != np.floor(raw)) | (raw >= _LARGEST_COUNT)
         if wrong.any():
             at = int(wrong.argmax())

@@ -70,6 +70,7 @@ class ZipfClicks:
             raise InputError("vocabulary_sizes needs a number of ids for each column, got none")
         _check.whole(at_least=0, numeric=self.numeric, seed=self.seed)
         _check.positive(exponent=self.exponent, user_exponent=self.user_exponent)
+        _check.between(-float("inf"), float("inf"), ends="()", bias=self.bias)
         for name in ("strength", "taste"):
             _check.between(0.0, float("inf"), ends="[)", **{name: getattr(self, name)})
         if self.users is not None:

@@ -5,7 +5,8 @@ whatever the layers drew when they were built; and whether an operation is mappe
 torch's fused operations are slow or missing.
 """
 
-from typing import Literal, TypeVar
+from collections.abc import Sequence
+from typing import Any, Literal, TypeVar
 
 import torch
 from torch import nn
@@ -21,6 +22,15 @@ def is_mapped(tensor: torch.Tensor) -> bool:
     (False, [1.0, 1.0])
     """
     return torch._C._functorch.is_functorch_wrapped_tensor(tensor)  # pyright: ignore[reportAttributeAccessIssue]
+
+
+def refuse_no_units(**layers: Any) -> None:
+    """Refuse what is no list of units of layers, each a whole number >= 1."""
+    for name, sizes in layers.items():
+        if isinstance(sizes, str) or not isinstance(sizes, Sequence):
+            raise InputError(f"{name} must be a list of numbers of units, got {sizes!r:.40}; give [64] for one layer")
+        for units in sizes:
+            whole(**{name: units})
 
 
 def glorot(model: nn.Module, generator: torch.Generator | None) -> None:

@@ -53,7 +53,7 @@ import torch
 from torch import nn
 
 from sfumato._check import InputError, whole
-from sfumato.models.layers import glorot, is_mapped
+from sfumato.models.layers import glorot, is_mapped, refuse_no_units
 
 
 class Recommender(nn.Module):
@@ -271,10 +271,9 @@ def neural_collaborative_filtering(
         InputError: a size is not a whole number >= 1, there is no dense layer, or the offset is not finite.
     """
     whole(factors=factors)
+    refuse_no_units(hidden=hidden)
     if not hidden:
         raise InputError("hidden must name at least one dense layer, got none; matrix_factorization has none")
-    for units in hidden:
-        whole(hidden=units)
     model = NeuralCollaborativeFiltering(
         items=items, factors=factors, hidden=hidden, offset=offset, users=users, classes=classes
     )

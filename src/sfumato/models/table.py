@@ -35,7 +35,7 @@ import torch
 from torch import nn
 
 from sfumato._check import InputError, whole
-from sfumato.models.layers import glorot, sequence_layers
+from sfumato.models.layers import glorot, refuse_no_units, sequence_layers
 
 _COLUMNS = 26  # categorical columns of the Criteo format
 _NUMERIC = 13
@@ -184,8 +184,7 @@ def ctr_model(
         InputError: a size is not a whole number >= 1 (numeric, and all but the first of the vocabularies: >= 0), or
             there is no hidden layer.
     """
-    for units in hidden:
-        whole(hidden=units)
+    refuse_no_units(hidden=hidden)
     sizes = _sizes(vocabulary_sizes, columns, numeric=numeric, num_outputs=num_outputs, layers=hidden)
     model = CTRModel(num_outputs=num_outputs, numeric=numeric, sizes=sizes, hidden=hidden, log_numeric=log_numeric)
     glorot(model, generator)
@@ -220,10 +219,7 @@ def dlrm(
     torch.Size([2, 1])
     """
     whole(embedding_dim=embedding_dim)
-    for units in dense_arch_layer_sizes:
-        whole(dense_arch_layer_sizes=units)
-    for units in over_arch_layer_sizes:
-        whole(over_arch_layer_sizes=units)
+    refuse_no_units(dense_arch_layer_sizes=dense_arch_layer_sizes, over_arch_layer_sizes=over_arch_layer_sizes)
     sizes = _sizes(vocabulary_sizes, columns, numeric=numeric, num_outputs=num_outputs, layers=over_arch_layer_sizes)
     if sum(rows > 0 for rows in sizes) + (numeric > 0) < 2:
         raise InputError("dlrm multiplies columns with each other and needs two of them; use ctr")
