@@ -10,7 +10,7 @@ import torch
 from hypothesis import settings
 from torch import nn
 
-from sfumato import data
+from sfumato import _bar, data
 from sfumato.guard import guard
 
 pytest_plugins = ("processor_time",)
@@ -43,6 +43,19 @@ def _trials_in_one_process(request: pytest.FixtureRequest, monkeypatch: pytest.M
         monkeypatch.setattr(guard, "can_fork", lambda: False)
     yield
     guard._hung.clear()  # after a process that took too long none are started
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _no_lines_on_a_busy_machine() -> Iterator[None]:
+    """What prints a line every ten seconds prints none in a test that takes longer only since others run, too."""
+    begun = _bar.Lines.__init__
+
+    def patient(self: _bar.Lines, title: str, every: float) -> None:
+        begun(self, title, 120.0 if every == 10.0 else every)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_bar.Lines, "__init__", patient)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")
