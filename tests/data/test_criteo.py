@@ -82,6 +82,13 @@ def test_an_attribution_log_is_read_by_its_header(label: Any, tmp_path: Path) ->
         open_examples(tmp_path / "short.tsv", schema="criteo-attribution")
 
 
+def test_an_attribution_log_without_its_header_is_refused_by_that(tmp_path: Path) -> None:
+    (tmp_path / "log.tsv").write_text("\n".join(["\t".join(["5"] * len(ATTRIBUTION))] * 2))
+    with pytest.raises(InputError, match=r"if its header is missing, write one above the rows \(.*, …\)") as caught:
+        open_examples(tmp_path / "log.tsv", schema="criteo-attribution")
+    assert "'5'" not in str(caught.value)  # the first line is a record
+
+
 def test_blocks_of_rows_are_one_log_and_a_store_holds_it(tmp_path: Path) -> None:
     rows = [[str(i % 2), *COUNTS, *HASHES[:25], f"{i:08x}"] for i in range(5000)]
     (tmp_path / "train.txt").write_bytes(display(*rows))

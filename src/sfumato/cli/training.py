@@ -60,7 +60,7 @@ from sfumato.mechanisms import Auto
 from sfumato.models.weights import refuse_missing
 from sfumato.runs import RunFolder
 from sfumato.statement import Statement, make_statement
-from sfumato.training import Callback, InitialRelease, ModelBuilder, NoiseCost, Plan, RunOptions, Task
+from sfumato.training import Callback, Contribution, InitialRelease, ModelBuilder, NoiseCost, Plan, RunOptions, Task
 from sfumato.training.fit import facts_of
 from sfumato.training.forecast import forecast_of, spent, trained_sizes
 
@@ -387,8 +387,7 @@ def train(options: Any) -> Answer:
         settings = RunOptions(**run.settings(), task=task, initial_release=initial_release, negatives=_negatives(parts))
         with bar("trying out model and data"):
             tried = plan.try_out(model, parts.train, validation=watch, test=parts.test, options=settings)
-        layout = tried.trained.layout
-        return _dry_run(chosen, parts, options, dict(zip(layout.names, layout.sizes, strict=True)))
+        return _dry_run(chosen, parts, options, tried)
     return _fit(chosen, model, task, parts, out, options, kind, logs, already=already)
 
 
@@ -565,24 +564,26 @@ def _negatives(parts: Any) -> UserDataset | None:
     return parts.negatives if isinstance(parts, Parts) else None
 
 
-def _dry_run(chosen: ResolvedPlan, parts: Any, options: Any, sizes: Mapping[str, int] | None = None) -> Answer:
-    """The plan, what it would state, and the forecast where the sizes of the trained parameters are known."""
+def _dry_run(chosen: ResolvedPlan, parts: Any, options: Any, tried: Contribution | None = None) -> Answer:
+    """The plan, what it would state, and the forecast where a model was tried out."""
     plan, initial_release = chosen.plan, chosen.initial_release(parts)
     population = plan.public_population(parts.train) if parts else options.plan.population
     plan.refuse_unready(population)
     plan = plan.for_population(population)
     assumptions: list[Stated] = [BUILT] if parts and parts.train.found else []
     assumptions += plan.default_task().assumptions(parts.train) if parts else []
+    assumptions += [] if tried is None else tried.assumptions()
     if parts and (negatives := _negatives(parts)) is not None:
         assumptions = [*assumptions, plan.with_negatives(negatives, parts.train).assumption()]
     statement = _promise(plan, population, initial_release, assumptions)
-    tried = "model and data were tried out; " if parts else ""
+    done = "model and data were tried out; " if parts else ""
     first = {} if initial_release is None else initial_release.about()
-    if sizes and plan.private:
-        found = forecast_of(plan, population, sizes)
+    if tried is not None and plan.private:
+        layout = tried.trained.layout
+        found = forecast_of(plan, population, dict(zip(layout.names, layout.sizes, strict=True)))
         words = found.words(epsilon=statement.epsilon, unit=plan.unit)
         first |= {"forecast": {**found.to_json(), "words": words}}
-    return dry_run(plan, statement, f"{tried}nothing was trained or written", **first)
+    return dry_run(plan, statement, f"{done}nothing was trained or written", **first)
 
 
 def _promise(

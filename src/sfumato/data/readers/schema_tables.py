@@ -158,6 +158,11 @@ def _blocks(path: Path, source: Records, schema: Schema) -> Iterator[tuple[Colum
 
 def _refuse_columns(path: Path, found: Sequence[str], schema: Schema) -> None:
     """Refuse a table whose columns are not those of the schema."""
+    if not set(schema.names) & set(found):
+        raise InputError(
+            f"{path} names no column of the schema; if its header is missing, write one above the rows "
+            f"({', '.join(schema.names[:3])}, …), else give another schema"
+        )
     twice = [name for i, name in enumerate(found) if name in found[:i]]
     if twice:
         raise InputError(f"{path} has the column {twice[0]!r} twice; rename one")
