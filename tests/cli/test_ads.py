@@ -6,6 +6,7 @@ import math
 import os
 import re
 import resource
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -54,6 +55,9 @@ def test_users_are_the_unit_that_is_sampled_and_counted(sfumato, log: Path):
     assert statement["population"] < 60  # users, not their 400 rows
     event = acc.Gaussian(plan["noise"]["noise_multiplier"]).poisson(20 / statement["population"]) * 2
     assert acc.guarantee(event).epsilon(statement["delta"]) == pytest.approx(statement["epsilon"], rel=1e-3)
+    assert "rows_of_user" in {line["id"] for line in statement["assumptions"]}
+    of_rows = plan_of(sfumato, "--data", log, *SMALL)["statement"]["assumptions"]
+    assert "examples_of_users" in {line["id"] for line in of_rows}
 
 
 @pytest.mark.parametrize(
@@ -176,6 +180,115 @@ def test_a_table_that_was_read_into_a_store_is_measured_and_trained_on_from_ther
 
 def test_a_run_that_has_not_ended_is_not_measured(sfumato, log: Path, tmp_path: Path, monkeypatch):
     assert "holds no plan.json" in sfumato("ads", "evaluate", tmp_path).line
+
+
+# Rows that noisy counts choose before the first step (DP-FEST).
+
+ROWS = ("--frequent-rows", 8)
+
+
+@pytest.fixture(scope="module")
+def frequent(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A finished run whose budget covers the choice of 8 rows of 55; tests only read it."""
+    out = tmp_path_factory.mktemp("runs") / "frequent"
+    from sfumato.cli.main import main
+
+    words = ["ads", "train", "--data", log, "--epsilon", 8, *SMALL, *ROWS, "--out", out]
+    assert main([str(word) for word in words]) == 0
+    return out
+
+
+def test_the_choice_of_rows_and_the_steps_cost_the_budget_as_one(sfumato, frequent: Path):
+    statement, plan = (json.loads((frequent / f"{name}.json").read_text()) for name in ("statement", "plan"))
+    choice = acc.Gaussian(plan["about"]["frequent_rows_noise"])
+    steps = acc.Gaussian(plan["noise"]["noise_multiplier"]).poisson(20 / statement["population"]) * 2
+    delta = statement["delta"]
+    assert acc.guarantee(choice).epsilon(delta) == pytest.approx(0.3 * 8, rel=1e-3)
+    assert acc.guarantee(choice + steps).epsilon(delta) == pytest.approx(statement["epsilon"], rel=1e-3)
+    assert 7.9 < statement["epsilon"] <= 8
+    assert acc.guarantee(steps).epsilon(delta) < 7.9
+    assert "rows_counted" in {line["id"] for line in statement["assumptions"]}
+    ledger = [json.loads(line) for line in (frequent / "ledger.jsonl").read_text().splitlines()]
+    assert sum("frequent rows" in json.dumps(line) for line in ledger) == 1
+
+
+def test_a_dry_run_states_what_the_run_states(sfumato, log: Path, frequent: Path):
+    stated = json.loads((frequent / "statement.json").read_text())
+    told = plan_of(sfumato, "--data", log, *SMALL, *ROWS)["statement"]
+    assert told["epsilon"] == stated["epsilon"]
+    found, expected = ({line["id"] for line in each["assumptions"]} for each in (told, stated))
+    assert {"rows_counted", "examples_of_users"} <= found
+    assert found - expected <= {"no_fresh_processes"}  # of this test alone
+
+
+def test_evaluation_translates_rows_by_those_that_the_run_chose(sfumato, frequent: Path, log: Path, tmp_path: Path):
+    import torch
+
+    from sfumato import data, models
+
+    told = json.loads(sfumato("ads", "evaluate", frequent, "--json").out)["model"]
+    test = data.split_examples(open_examples(log), test=0.2, seed=0).test
+    kept = json.loads((frequent / "frequent_rows.json").read_text())
+    assert sum(map(len, kept)) == 8
+    (numbers, ids), clicks = test.examples(range(len(test)))
+    mapped = [[1 + kept[at].index(one) if one in kept[at] else 0 for at, one in enumerate(row)] for row in ids.tolist()]
+    sizes = [1 + len(each) for each in kept]
+    model = models.classifier("ctr", 2, test.input_shapes, vocabulary_sizes=sizes, hidden=[4])
+    models.load_weights(model, frequent / "model.safetensors")
+    with torch.no_grad():
+        chances = model(torch.from_numpy(numbers), torch.tensor(mapped)).double().softmax(1)[:, 1].numpy()
+    assert told["log_loss"] == pytest.approx(log_loss(clicks, chances), rel=1e-5)
+    shutil.copytree(frequent, tmp_path / "run")
+    (tmp_path / "run" / "frequent_rows.json").unlink()
+    assert "frequent_rows.json is missing" in sfumato("ads", "evaluate", tmp_path / "run").line
+    (tmp_path / "run" / "frequent_rows.json").write_text("[[1]]")
+    assert "has 1 tables" in sfumato("ads", "evaluate", tmp_path / "run").line
+
+
+@pytest.mark.parametrize("more", [(), ROWS], ids=["all rows", "frequent rows"])
+def test_a_stopped_run_goes_on_by_the_command_that_it_prints(sfumato, log: Path, request, tmp_path: Path, more):
+    from sfumato.runs import Run
+
+    def stopped(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    whole, out = request.getfixturevalue("frequent" if more else "trained"), tmp_path / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Run, "finish", stopped)
+        shown = sfumato("ads", "train", "--data", log, "--epsilon", 8, *SMALL, *more, "--out", out)
+    assert shown.code == 130
+    printed = re.search(r"go on with: sfumato ((?:ads train|dpsgd) --resume \S+)", shown.err)
+    assert printed is not None, shown.err
+    if more:
+        assert "goes on with the noise" in sfumato(*printed[1].split(), "--epsilon", 8).line
+        assert "began with 8 rows" in sfumato(*printed[1].split(), "--frequent-rows", 9).line
+        assert sfumato("dpsgd", "--resume", out).code == 2  # knows of no choice
+    assert sfumato(*printed[1].split()).code == 0
+    found, expected = (load_file(each / "model.safetensors") for each in (out, whole))
+    assert all(np.array_equal(found[name], expected[name]) for name in expected)
+    found, expected = (json.loads((each / "statement.json").read_text())["epsilon"] for each in (out, whole))
+    assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--epsilon", 8, "--frequent-rows", 0), "--frequent-rows must be"),
+        (("--epsilon", 8, "--frequent-rows", 55), "rows must be below the 55 rows of all tables"),
+        (("--epsilon", 8, *ROWS, "--frequent-rows-noise", 0), "--frequent-rows-noise must be > 0"),
+        (("--epsilon", 8, *ROWS, "--frequent-rows-noise", 0.1), "the initial release costs epsilon"),
+        (("--epsilon", 8, "--frequent-rows-noise", 5), "--frequent-rows-noise is for --frequent-rows"),
+        (("--noise", 1, *ROWS), "needs a --frequent-rows-noise"),
+        (("--noise", 0, *ROWS, "--frequent-rows-noise", 5), "--noise 0 hides no one"),
+        (("--epsilon", 8, *ROWS, "--noise", "auto"), "--noise auto does not know"),
+        (("--epsilon", 8, *ROWS, "--model", "mine.py:Net", "--model-options"), "fixed size"),
+    ],
+    ids=str,
+)
+def test_a_choice_of_rows_of_no_use_is_one_line(sfumato, log: Path, tmp_path: Path, words, named):
+    line = sfumato("ads", "train", "--data", log, *SMALL, *words, "--out", tmp_path / "run").line
+    assert named in line
+    assert not (tmp_path / "run").exists()
 
 
 # Bad logs: one line with the row or the value, exit code 2, and no run.

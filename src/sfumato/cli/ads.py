@@ -58,11 +58,26 @@ class ClickOptions:
     impressions: int | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class TrainOptions(ClickOptions):
+    """What is predicted, who is protected, and which rows of tables there are.
+
+    Attributes:
+        frequent_rows: keep so many rows of all tables together: those that most examples (or users) read, by counts
+            under noise. All other values of a column share a row. The cost is a part of the run's epsilon.
+        frequent_rows_noise: noise multiplier of these counts; without it, they cost three tenths of --epsilon by
+            themselves.
+    """
+
+    frequent_rows: int | None = None
+    frequent_rows_noise: float | None = None
+
+
 @functools.cache
 def train_group() -> Any:
     """The class of all options of `sfumato ads train`."""
     does = "Train a model of clicks, sales or counts on a log of impressions (DP-SGD with deferred noise)."
-    return grouped(does, ads=(ClickOptions, "What is predicted, and who is protected."), **groups_of("dpsgd"))
+    return grouped(does, ads=(TrainOptions, "What is predicted, and who is protected."), **groups_of("dpsgd"))
 
 
 def train_options(argv: Sequence[str]) -> Any:
@@ -72,9 +87,13 @@ def train_options(argv: Sequence[str]) -> Any:
 
 def train(options: Any) -> Answer:
     """Train."""
-    from sfumato.cli.training import train as by_plan  # late: --help needs no torch
+    from sfumato.cli import ads_rows, training  # late: --help needs no torch
 
-    return by_plan(options)
+    if options.ads.frequent_rows is not None:
+        return ads_rows.train(options)
+    if options.ads.frequent_rows_noise is not None:
+        raise InputError("--frequent-rows-noise is for --frequent-rows; give that, too, or leave it out")
+    return training.train(options)
 
 
 def as_plan(options: Any, *, chosen_by: frozenset[str] | None) -> Any:
@@ -252,6 +271,7 @@ class EvaluateOptions(CommonOptions):
 def evaluate(options: EvaluateOptions) -> Answer:
     """Measure."""
     from sfumato import models
+    from sfumato.cli.ads_rows import as_read
     from sfumato.cli.models import built_again, check_device
 
     check_device(options.device)
@@ -264,7 +284,8 @@ def evaluate(options: EvaluateOptions) -> Answer:
     about = settings["about"]
     rows = _rows(options)
     _refuse_other_rows(rows, about, options.run)
-    model = built_again(about)
+    rows = as_read(rows, about, options.run)
+    model = built_again({**about, "vocabulary_sizes": rows.vocabulary_sizes})
     models.load_weights(model, folder.model)
     found, constant = measured(model.to(options.device).eval(), rows, device=options.device)
     names = measures_of(rows)
