@@ -22,7 +22,7 @@ class Table:
         dataset: as the table names it.
         methods: the rows, in order; those without ε are dotted lines of the figure.
         plain: the method without privacy, whose mean loss is what others are compared with.
-        measures: key of what a cell wrote → name in the table; the first is the loss.
+        measures: key of what a cell wrote → name in the table, where it wrote one; the first is the loss.
         increase: name of the relative increase of the loss.
         axis: what the figure calls the loss.
     """
@@ -47,6 +47,8 @@ class Table:
         for name, found in measured.items():
             for each in zip(*found, strict=True):
                 for key, metric in self.measures.items():
+                    if key not in each[0]:
+                        continue
                     rows.append(self._row(metric, name, [one[key] for one in each], each[0]))
                 increases = [100 * (one[loss] / ideal - 1) for one in each]
                 rows.append(self._row(self.increase, name, increases, each[0]))

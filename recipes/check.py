@@ -195,6 +195,13 @@ CELLS: dict[str, Cell] = {
         minutes=2,
         **{"clicks.EPSILONS": (1.0,)},
     ),
+    "ads_zipf": measured(
+        "DP-SGD, deferred noise",
+        *(AT_ONE, "log_loss"),
+        row={"metric": "log loss", "epsilon_wanted": 1.0},
+        minutes=0.3,
+        **{"clicks.EPSILONS": (1.0,)},
+    ),
     "ehr_pbcseq": Cell(
         row={"method": "EHR-Safe", "metric": "AUC on held-out patients", "measure": "the best of them"},
         run=patients("EHR-Safe", "utility", "the best of them"),

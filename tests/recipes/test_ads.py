@@ -43,6 +43,41 @@ def test_every_row_of_clicks_runs(shared, tmp_path):
     assert (tmp_path / "quick" / "losses.svg").read_text().count("<svg") == 1
 
 
+def test_no_model_of_generated_clicks_is_better_than_the_truth_that_they_follow(script):
+    clicks = script("ads_zipf", "clicks")
+    split = clicks.parts(True)
+    truth, constant = clicks.planted(split.test), clicks.constant(split)
+    assert truth["log_loss"] < 0.8 * constant["log_loss"]
+    (numbers, ids), targets = split.test.examples(np.arange(len(split.test)))
+    chances = 1 / (1 + np.exp(-clicks.LOG.scores(numbers, ids)))
+    expected = -np.mean(chances * np.log(chances) + (1 - chances) * np.log1p(-chances))
+    assert truth["log_loss"] == pytest.approx(expected, abs=5 * 0.6 / np.sqrt(len(targets)))  # five standard errors
+
+
+def test_rows_that_a_step_changes_are_counted(script):
+    clicks = script("ads_zipf", "clicks")
+    model = clicks.network(clicks.parts(True).train)
+    changed = clicks.Changed(model)
+    for step in range(1, 11):
+        changed.on_round({"round": step})
+        with torch.no_grad():
+            model.tables[1].weight[:step] += 1.0
+    assert changed.counts == [9]  # the tenth row comes after the comparison
+
+
+def test_every_row_of_generated_clicks_runs(tmp_path):
+    command = [sys.executable, str(SCRIPT.parents[1] / "ads_zipf" / "run.py"), "--quick", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "quick" / "results.json").read_text())
+    assert len({(row["method"], row["epsilon_wanted"]) for row in rows}) == 3 + 3 * 6
+    assert all(row["epsilon"] <= row["epsilon_wanted"] for row in rows if row["epsilon_wanted"])
+    assert all(np.isfinite(row["mean"]) for row in rows)
+    sizes = {row["method"]: row["mean"] for row in rows if row["metric"].startswith("rows of tables")}
+    assert max(sizes["DP-AdaFEST"], sizes["DP-FEST"]) < sizes["DP-SGD, deferred noise"]
+    assert (tmp_path / "quick" / "losses.svg").read_text().count("<svg") == 1
+
+
 def test_the_deviance_is_that_of_scikit_learn(script):
     from sklearn.metrics import mean_poisson_deviance
 
