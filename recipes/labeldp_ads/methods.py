@@ -1,7 +1,7 @@
 """What learns from private conversions: logistic regression, by what each method may see of the labels.
 
 All begin at zero, and settings are the passes over the rows, the learning rate, and the decay of the weights or the
-bound on each row's gradient. DP-SGD and LabelDP-Pro draw batches of about a sixteenth of the rows.
+bound on each row's gradient. DP-SGD and LabelDP-Pro draw batches of about a sixteenth of the rows, or another part.
 """
 
 import sys
@@ -24,8 +24,6 @@ from sfumato.labels.response import LabelResponse
 from sfumato.runs import Run
 from sfumato.statement import Statement
 from sfumato.training import Supervised
-
-BATCHES = 16  # that the rows make, where gradients are clipped
 
 Found = tuple[nn.Module, Statement | None]
 
@@ -116,7 +114,9 @@ def _fitted(model: nn.Module, data: ExampleDataset, labels: np.ndarray, seed: in
 def _by_gradients(
     kind: type[DPSGD], data: ExampleDataset, epsilon: float, seed: int, settings: dict[str, Any]
 ) -> Found:
-    plan = kind(cohort=max(1, len(data) // BATCHES), server={"schedule": "cosine"}, seed=seed, **settings).calibrate(
+    settings = dict(settings)
+    batches = settings.pop("batches", 16)  # that the rows make
+    plan = kind(cohort=max(1, len(data) // batches), server={"schedule": "cosine"}, seed=seed, **settings).calibrate(
         epsilon=epsilon, delta=0.01 / len(data), population=len(data)
     )
     result = plan.fit(start(data), data)
