@@ -40,7 +40,7 @@ RESULTS = Path(__file__).resolve().parent / "results"
 SILENT = 10.0  # seconds without a word that are a fault
 
 NO_BETTER = re.compile(
-    r"(?:The (?:\w+ )?(?:model|student)[^.]* is (?:worse|not measurably better) than .*?interval\)"
+    r"(?:The (?:\w+ )?(?:model|student|answers)[^.]* (?:is|are) (?:worse|not measurably better) than .*?interval\)"
     r"|The training brought nothing .*? after|The model learned nothing: .*?)\."
 )
 """How a command says that a result is no better than a baseline."""

@@ -20,6 +20,7 @@ from sfumato.ledger.ledger import merge
 from sfumato.mechanisms.discrete import lattice_variance
 from sfumato.runs import RunFolder
 from sfumato.statement import Statement
+from sfumato.training.monitoring import trouble
 from sfumato.voting import AEDPFL, KNNDPFL, Answers, ClearTally, Question
 from sfumato.voting.data_dependent import log_wrong, vote_cost
 from sfumato.voting.multi_party.tally import MultiPartyTally
@@ -277,6 +278,14 @@ def test_a_student_no_better_than_a_constant_has_its_likeliest_cause(changes, ca
     row = result.evaluation["trained"]
     assert row.get("likely_cause", "").startswith(f"Likeliest cause: {cause}" if cause else "")
     assert bool(row.get("likely_cause")) == bool(cause)
+
+
+@pytest.mark.parametrize(("noise", "told"), [(50.0, "The answers are "), (0.01, "")])
+def test_answers_no_better_than_a_constant_are_said_to_be_so_where_no_student_is_measured(noise, told):
+    found = PLAN.replace(noise_std=noise, seed=5).fit(agents(), pool(), model(), student=model(1)).evaluation
+    assert trouble(None, found).startswith(told)
+    assert trouble(None, found).endswith("or find more agents." if told else "")
+    assert bool(trouble(None, found)) == bool(told)
 
 
 def test_a_budget_that_the_vote_exceeds_refuses_it_before_anybody_is_asked():

@@ -467,6 +467,10 @@ def _answers(result: VotingResult, evaluation: dict[str, Any], *, owner: bool) -
     reached = ", ".join(f"{name} {row['accuracy']:.4f}" for name, row in trivial.items())
     yield f"{line} (baselines: {reached})" if reached else line
     models = [name for name in ("untrained", "trained") if name in evaluation]
+    from sfumato.training.monitoring import trouble
+
+    if not models and (sentence := trouble(None, evaluation)):
+        yield sentence
     if models:
         keys = [name for name, value in evaluation[models[-1]].items() if isinstance(value, float)]
         rows = [

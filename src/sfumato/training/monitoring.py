@@ -213,8 +213,8 @@ def trouble(private: Mapping[str, Column] | None, evaluation: Mapping[str, Any] 
 
     Args:
         private: "units", "loss" and "non_finite" of every round; None where they may not be shown.
-        evaluation: rows of the models "untrained" and "trained", as far as they are known; None where they may not be
-            shown.
+        evaluation: rows of the models "untrained" and "trained", as far as they are known, and of a vote's "answers",
+            which are judged where no model was measured; None where they may not be shown.
     """
     if private and (reasons := diverged(private)):
         return f"The model learned nothing: {', and '.join(reasons)}."
@@ -224,7 +224,7 @@ def trouble(private: Mapping[str, Column] | None, evaluation: Mapping[str, Any] 
         return ""
     if found.endswith(_TOO_FEW):
         return found
-    return f"{found} {(evaluation.get('trained') or {}).get('likely_cause', '')}".strip()
+    return f"{found} {_released(evaluation)[1].get('likely_cause', '')}".strip()
 
 
 def likely_cause(private_sum: PrivateSum, numbers: int, evaluation: Mapping[str, Any]) -> str:
@@ -333,9 +333,16 @@ _WIDE = 0.25
 _TOO_FEW = "The test data are too few to decide: measure on more."
 
 
+def _released(evaluation: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """What is compared with baselines, as a sentence begins, and its row."""
+    if evaluation.get("trained"):
+        return "The model is", evaluation["trained"]
+    return "The answers are", evaluation.get("answers") or {}
+
+
 def _no_better(evaluation: Mapping[str, Any]) -> str:
-    """The first baseline that the model does not beat in any measure, as a sentence."""
-    trained = evaluation.get("trained") or {}
+    """The first baseline that what is released does not beat in any measure, as a sentence."""
+    subject, trained = _released(evaluation)
     for name, row in [*trained.get("baselines", {}).items(), *_untrained(evaluation)]:
         gains = row.get("gain") or {}
         if not gains or any(low > 0 for _, low, _ in gains.values()):
@@ -350,7 +357,7 @@ def _no_better(evaluation: Mapping[str, Any]) -> str:
         if measure in ("auc", "accuracy") or measure.startswith("recall_at_far/"):
             low, high = max(low, -other), min(high, 1 - other)  # no share gains more than what is left
         return (
-            f"The model is {'worse' if worse else 'not measurably better'} than {DESCRIBED.get(name, name)}: "
+            f"{subject} {'worse' if worse else 'not measurably better'} than {DESCRIBED.get(name, name)}: "
             f"{measure_name(measure)} is {ours:.4g} against {other:.4g} on the test data (gain "
             f"{_end(low)} to {_end(high)}, 95 % interval)."
         ) + (f" {_TOO_FEW}" if few else "")

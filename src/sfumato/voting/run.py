@@ -234,13 +234,13 @@ def measured(ready: Ready, answers: Answers, student: nn.Module | None) -> dict[
         for name, model in (("untrained", ready.student), ("trained", student)):
             if model is not None:
                 found[name] = measure(model, ready.test, device=ready.device)
-        if "trained" in found:
-            found["trained"] |= _likely_cause(ready, found)
+    judged = "trained" if "trained" in found else "answers"
+    found[judged] |= _likely_cause(ready, found)
     return found
 
 
 def _likely_cause(ready: Ready, evaluation: dict[str, Any]) -> dict[str, str]:
-    """Where the student is no better than a baseline: the likeliest cause, and what to change.
+    """Where the student, or the answers where no student was measured, are no better than a baseline: what to change.
 
     Noise on the difference of two counts is compared with the agents: a winner that a quarter of them is ahead with is
     rare among several classes.
