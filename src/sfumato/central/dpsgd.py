@@ -39,7 +39,7 @@ from sfumato.sampling import COHORTS, MinSeparation, Poisson, Sampler, Shuffled
 from sfumato.training.defaults import usual_batch, usual_rate, usual_steps
 from sfumato.training.plan import Plan
 from sfumato.training.server import OPTIMIZERS, Optimizer
-from sfumato.training.table_training import TABLES, DenseTables, SelectedTables, TableTraining
+from sfumato.training.table_training import TABLES, DeferredTables, DenseTables, SelectedTables, TableTraining
 
 if TYPE_CHECKING:
     import torch
@@ -336,7 +336,8 @@ class DPSGD(Plan):
     def assumptions(self) -> list[Stated]:
         """What the outputs and the loss rest on."""
         known = {"classes": "classes_public", "own": "loss_chosen"}
-        return [Assumption(known.get(self.task, "targets_unbounded"))]
+        found = [Assumption(known.get(self.task, "targets_unbounded"))]
+        return [*found, Assumption("no_copy_went_on")] if isinstance(self.tables, DeferredTables) else found
 
 
 _DECIDED_BY_LOOP = ("augmentation", "copies", "per_user", "precision")

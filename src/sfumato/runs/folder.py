@@ -72,6 +72,7 @@ _NAMES = (
     "metrics.jsonl",
     "evaluation.json",
     "vocabulary.txt",
+    "frequent_rows.json",
     "report.html",
     "comparison.html",
 )

@@ -509,6 +509,12 @@ _ALL = (
         "were trained on, and the figures cover it.",
     ),
     Sentence(
+        "no_copy_went_on",
+        "assumptions",
+        "No earlier copy of the run's folder went on. Rows of tables take their noise when they are read, so a copy "
+        "that stops elsewhere would release the same sums with other noise.",
+    ),
+    Sentence(
         "rows_counted",
         "assumptions",
         "The number of rows of each table is public. This run counted which of them are read by the records that were "
