@@ -336,7 +336,7 @@ class DPSGD(Plan):
     def assumptions(self) -> list[Stated]:
         """What the outputs and the loss rest on."""
         known = {"classes": "classes_public", "own": "loss_chosen"}
-        found = [Assumption(known.get(self.task, "targets_unbounded"))]
+        found: list[Stated] = [Assumption(known.get(self.task, "targets_unbounded"))]
         return [*found, Assumption("no_copy_went_on")] if isinstance(self.tables, DeferredTables) else found
 
 
