@@ -534,7 +534,7 @@ def test_blocks_are_written_one_after_the_other(run, tmp_path, monkeypatch, caps
     [
         (("--count", 0), "count must be a whole number >= 1, got 0"),
         (("--seed", -1), "seed must be a whole number >= 0, got -1"),
-        (("--format", "zip"), "--format must be one of parquet, csv, meds, events, got zip"),
+        (("--format", "zip"), "--format must be one of csv, events, meds, parquet, got zip"),
         (("--conditions", "sex=x"), "condition sex must be one of f, m, got x"),
         (
             ("--conditions", "six=f"),

@@ -522,7 +522,7 @@ def test_the_folder_of_a_picture_decides_neither_its_place_nor_whether_it_is_tes
         if command == "train":
             parts = read_example_parts(given, labels_alone=True, quiet=True)
         else:
-            options = SimpleNamespace(data=given, plan=LabelDPPro())
+            options = SimpleNamespace(data=given, plan=LabelDPPro(), run=SimpleNamespace(dry_run=False))
             parts = RECORD_KINDS["examples"].read(options, quiet=True)
         found.append([part.examples(np.arange(len(part)))[0][0] for part in (parts.train, parts.test)])
     assert np.array_equal(found[0][0], found[1][0])
