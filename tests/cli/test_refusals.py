@@ -678,7 +678,7 @@ def test_pictures_of_two_sizes_are_reported_a_size_that_they_have(sfumato, photo
     line = sfumato("fedemb", "--data", people, *NOISE).line
     assert "--size 100 112," in line
     words = ("--size", 100, 112, "--rounds", 1, "--cohort", 1, "--cohort.users-per-client", 1)
-    assert "brought" in sfumato("fedemb", "--data", people, *NOISE, *words, "--test-share", 0, "--dry-run").out
+    assert "brought" in sfumato("fedemb", "--data", people, *NOISE, *words, "--test-share", 0).out
 
 
 @pytest.mark.parametrize("more", [(), ("--input", "picture")])

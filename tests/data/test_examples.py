@@ -326,8 +326,8 @@ def test_parquet_has_the_targets_of_the_csv(tmp_path: Path) -> None:
         ("target", "20,1,inf,1", "got 'inf'"),
         ("target", "20,1,NaN,1", "it is missing"),
         ("target", "20,1,1e39,1", "got '1e39'"),
-        ("count", "20,1,-1,1", "line 3: 'price' must be a whole number >= 0, got '-1'"),
-        ("count", "20,1,1.5,1", "whole number >= 0, got '1.5'"),
+        ("count", "20,1,-1,1", "line 3: 'price' must be a whole number >= 0 and below 2.53, got '-1'"),
+        ("count", "20,1,1.5,1", "whole number >= 0 and below 2.53, got '1.5'"),
     ],
 )
 def test_a_target_that_is_none_names_its_row(tmp_path: Path, kind: str, line: str, message: str) -> None:
