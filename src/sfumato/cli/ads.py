@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 # `sfumato ads train`: what is predicted, and who is protected, over the plan of `sfumato dpsgd`.
 
 
+_TRAIN = "ads train"
 USUAL: dict[str, Any] = {"model": "ctr", "tables": "deferred", "clipping": 10.0, "cohort": 1024, "epochs": 5}
 """Of click models: rare clicks have long gradients, so the norm is larger than elsewhere."""
 
@@ -82,7 +83,7 @@ def train_group() -> Any:
 
 def train_options(argv: Sequence[str]) -> Any:
     """The options of `sfumato ads train`."""
-    return as_plan(training_options("dpsgd", argv, command="ads train", usual=USUAL), chosen_by=None)
+    return as_plan(training_options("dpsgd", argv, command=_TRAIN, usual=USUAL), chosen_by=None)
 
 
 def train(options: Any) -> Answer:
@@ -90,10 +91,11 @@ def train(options: Any) -> Answer:
     from sfumato.cli import ads_rows, training  # late: --help needs no torch
 
     if options.ads.frequent_rows is not None:
-        return ads_rows.train(options)
+        ads_rows.refuse_with_rows(options)
+        return training.train(options, command=_TRAIN, first=ads_rows.rows_first)
     if options.ads.frequent_rows_noise is not None:
         raise InputError("--frequent-rows-noise is for --frequent-rows; give that, too, or leave it out")
-    return training.train(options)
+    return training.train(options, command=_TRAIN)
 
 
 def as_plan(options: Any, *, chosen_by: frozenset[str] | None) -> Any:

@@ -13,7 +13,8 @@ from sfumato import models
 from sfumato._check import InputError, non_negative, whole
 from sfumato._files import write_atomic
 from sfumato._random import RandomSource
-from sfumato._types import Stated
+from sfumato._types import Adjacency, Stated
+from sfumato.accounting import Event
 from sfumato.algorithms import ALGORITHMS
 from sfumato.cli.console import STOPPED, Answer, bar, leads, notify, number, print_line, table
 from sfumato.cli.models import (
@@ -52,7 +53,7 @@ from sfumato.cli.sources import (
 )
 from sfumato.data import ExampleDataset, UserDataset
 from sfumato.data.domain import BUILT
-from sfumato.federated import FedRecon, PrivateVocabulary, Verification
+from sfumato.federated import FedRecon, Verification
 from sfumato.federated.losses import without_head
 from sfumato.federated.vocabulary import FILE as VOCABULARY_FILE
 from sfumato.integrations import Log
@@ -175,7 +176,46 @@ RECORD_KINDS = {
 """By the registry's word for them."""
 
 
-# What a training command decides before it trains: the noise of its rounds, and the vocabulary it counts first.
+# What a training command decides before it trains: the noise of its rounds, and what it releases first.
+
+
+@dataclass(frozen=True)
+class FirstRelease:
+    """What a run releases before its rounds, with its noise.
+
+    Attributes:
+        event: what it costs one unit, for an adjacency.
+        release: it on the parts of the data; on None, to report what it costs.
+        about: what plan.json states, so that a run that goes on has the same.
+        summary: a line for the end of the run, from its folder.
+    """
+
+    event: Callable[[Adjacency], Event]
+    release: Callable[[Any], InitialRelease]
+    about: Mapping[str, Any]
+    summary: Callable[[Path], str] = lambda out: ""
+
+
+FirstOf = Callable[[Any, int], FirstRelease | None]
+"""What comes first, from all options with the plan's usual sizes and the public number of units; None for nothing."""
+
+
+def vocabulary_first(options: Any, population: int) -> FirstRelease | None:
+    """The vocabulary, where the run counts it."""
+    rule = counted_vocabulary(options, population)
+    if rule is None:
+        return None
+
+    def summary(out: Path) -> str:
+        words = len((out / VOCABULARY_FILE).read_text("utf-8").splitlines())
+        return f"vocabulary: {words:,} words, counted under noise, in {out / VOCABULARY_FILE}"
+
+    return FirstRelease(
+        event=rule.event,
+        release=lambda parts: rule.initial_release(*(parts.texts if parts else ())),
+        about={"vocabulary_noise": rule.noise_multiplier},  # a run that goes on knows no epsilon to choose it by
+        summary=summary,
+    )
 
 
 @dataclass(frozen=True)
@@ -184,23 +224,24 @@ class ResolvedPlan:
 
     Attributes:
         plan: what is trained.
-        vocabulary: what is counted before; None for nothing.
+        first: what is released before; None for nothing.
     """
 
     plan: Plan
-    vocabulary: PrivateVocabulary | None
+    first: FirstRelease | None
 
     def initial_release(self, parts: Any = None) -> InitialRelease | None:
         """The first release of a run on these records; without them, to report what it costs."""
-        return None if self.vocabulary is None else self.vocabulary.initial_release(*(parts.texts if parts else ()))
+        return None if self.first is None else self.first.release(parts)
 
 
-def resolved_plan(options: Any, population: int) -> ResolvedPlan:
+def resolved_plan(options: Any, population: int, first: FirstOf = vocabulary_first) -> ResolvedPlan:
     """The plan with its noise, and what comes before it.
 
     Args:
         options: all options of the command.
         population: public number of units.
+        first: what comes before it.
 
     Raises:
         InputError: the privacy of the run is not chosen, chosen twice, or no noise is enough.
@@ -212,19 +253,19 @@ def resolved_plan(options: Any, population: int) -> ResolvedPlan:
     options = dataclasses.replace(options, plan=plan)
     refuse_undecided(options)
     refuse_uncountable(options)
-    vocabulary = counted_vocabulary(options, population)
+    found = first(options, population)
     epsilon = options.budget.epsilon
     if epsilon is None:
-        return ResolvedPlan(plan, vocabulary)
-    before = None if vocabulary is None else vocabulary.event(plan.sampler(population).adjacency)
+        return ResolvedPlan(plan, found)
+    before = None if found is None else found.event(plan.sampler(population).adjacency)
     budget = {"epsilon": epsilon, "delta": plan.delta, "population": population, "before": before}
     with bar("calibrating the noise"):
         if not isinstance(plan.noise, Auto):
-            return ResolvedPlan(plan.calibrate(**budget), vocabulary)
+            return ResolvedPlan(plan.calibrate(**budget), found)
         rows = plan.compare_noise(**budget)
     if not options.run.json:
         _show_noise(rows)
-    return ResolvedPlan(rows[0].plan, vocabulary)
+    return ResolvedPlan(rows[0].plan, found)
 
 
 def refuse_undecided(options: Any) -> None:
@@ -347,8 +388,14 @@ class PublicLists(Callback):
 _UNWATCHED = "--evaluate-every needs validation data: give --validation-share 0.1, for example"
 
 
-def train(options: Any) -> Answer:
-    """Run the training command of an algorithm of the registry."""
+def train(options: Any, *, command: str | None = None, first: FirstOf = vocabulary_first) -> Answer:
+    """Run the training command of an algorithm of the registry.
+
+    Args:
+        options: all of them.
+        command: that trains it; None for the algorithm's own.
+        first: what is released before the rounds.
+    """
     name = options.plan.name
     kind = RECORD_KINDS[ALGORITHMS[name].records]
     run: TrainingRun = options.run
@@ -359,16 +406,16 @@ def train(options: Any) -> Answer:
     if run.dry_run and options.data.data is None and getattr(options.plan, "population", None):
         if models.is_custom_model(options.model.model):
             models.custom_model(options.model.model, RandomSource.from_os())  # without records, at least it is there
-        return _dry_run(resolved_plan(options, options.plan.population), None, options)
+        return _dry_run(resolved_plan(options, options.plan.population, first), None, options)
     already = run.resume is not None and RunFolder(out).has_ended()  # refuses one that was closed
-    planned = _before_reading(options)
+    planned = _before_reading(options, first)
     try:
         parts = kind.read(options, quiet=run.json)
     except InputError as error:
         raise _missing_records(options, error) from None
     options = with_usual_model(options, parts.train)
     population = options.plan.public_population(parts.train)
-    chosen = planned or resolved_plan(options, population)
+    chosen = planned or resolved_plan(options, population, first)
     chosen = dataclasses.replace(chosen, plan=kind.fit(chosen.plan, parts.train, run.chosen))
     plan, initial_release = chosen.plan, chosen.initial_release(parts)
     task = kind.task(options, plan) or plan.default_task()
@@ -388,7 +435,7 @@ def train(options: Any) -> Answer:
         with bar("trying out model and data"):
             tried = plan.try_out(model, parts.train, validation=watch, test=parts.test, options=settings)
         return _dry_run(chosen, parts, options, tried)
-    return _fit(chosen, model, task, parts, out, options, kind, logs, already=already)
+    return _fit(chosen, model, task, parts, out, options, kind, logs, command=command or name, already=already)
 
 
 def _missing_records(options: Any, error: InputError) -> InputError:
@@ -413,7 +460,7 @@ def _check(run: TrainingRun) -> None:
     check_device(run.device)
 
 
-def _before_reading(options: Any) -> ResolvedPlan | None:
+def _before_reading(options: Any, first: FirstOf) -> ResolvedPlan | None:
     """Refuse what can be refused without the records: to read them may take long.
 
     Returns:
@@ -435,7 +482,7 @@ def _before_reading(options: Any) -> ResolvedPlan | None:
     declared = getattr(options.plan, "population", None)
     if declared is None:
         return None
-    planned = resolved_plan(options, declared)
+    planned = resolved_plan(options, declared, first)
     planned.plan.private_sum(declared)  # refuses a cohort that is larger than that
     return planned
 
@@ -465,15 +512,17 @@ def _fit(
     kind: RecordKind,
     logs: Sequence[Log],
     *,
+    command: str,
     already: bool,
 ) -> Answer:
     from safetensors import SafetensorError  # late: without the extra, the message is to name torch
 
     run: TrainingRun = options.run
+    resume = f"sfumato {command} --resume {out}"
     plan, initial_release = chosen.plan, chosen.initial_release(parts)
     rounds = plan.private_sum(plan.public_population(parts.train)).rounds
     start_message = StartMessage(
-        out, plan.name, already=already, quiet=run.json, forecast=_forecast(plan, model, parts, options)
+        out, command, already=already, quiet=run.json, forecast=_forecast(plan, model, parts, options)
     )
     if initial_release is not None or run.resume is not None:  # else there is no run before all checks are passed
         start_message.show()
@@ -488,7 +537,7 @@ def _fit(
             options=RunOptions(
                 **run.settings(),
                 progress=True,
-                about=_about(options, kind.about(options, plan, parts.train), chosen.vocabulary),
+                about=_about(options, kind.about(options, plan, parts.train), chosen.first),
                 task=task,
                 initial_release=initial_release,
                 negatives=_negatives(parts),
@@ -497,7 +546,7 @@ def _fit(
         )
     except KeyboardInterrupt:
         if start_message.done:  # asked twice, or while it was measured: the round in hand was not waited for
-            notify(f"stopped at once; go on with: sfumato {plan.name} --resume {out}")
+            notify(f"stopped at once; go on with: {resume}")
             return STOPPED
         if run.prefix_cache is None:
             raise
@@ -505,28 +554,27 @@ def _fit(
         return STOPPED
     except BrokenPipeError:
         raise InputError(
-            f"output pipe closed; resume with: sfumato {plan.name} --resume {out}, and send the output to a file or to "
+            f"output pipe closed; resume with: {resume}, and send the output to a file or to "
             "a program that reads all of it"
         ) from None
     except (OSError, SafetensorError) as error:
         raise InputError(
             f"{out} cannot be written: {getattr(error, 'strerror', None) or error}; what was saved before is whole: "
-            f"make room and go on with: sfumato {plan.name} --resume {out}"
+            f"make room and go on with: {resume}"
         ) from None
     if not result.finished:
         done = result.history[-1]["round"] if result.history else 0
         notify(
-            f"stopped after round {done} of {rounds}; go on with: sfumato {plan.name} --resume {out}; or end it for "
+            f"stopped after round {done} of {rounds}; go on with: {resume}; or end it for "
             f"good with: sfumato close {out}"
         )
         return STOPPED
-    if initial_release is not None and leads() and not run.json:
-        words = len((out / VOCABULARY_FILE).read_text("utf-8").splitlines())
-        print_line(f"vocabulary: {words:,} words, counted under noise, in {out / VOCABULARY_FILE}")
+    if chosen.first is not None and leads() and not run.json and (line := chosen.first.summary(out)):
+        print_line(line)
     return measured(result.statement, out, task, already=already)
 
 
-def _about(options: Any, data: dict[str, Any], vocabulary: PrivateVocabulary | None) -> dict[str, Any]:
+def _about(options: Any, data: dict[str, Any], first: FirstRelease | None) -> dict[str, Any]:
     """What plan.json states with the plan: enough to build the model and read the data again."""
     run: TrainingRun = options.run
     return about_run(
@@ -539,8 +587,7 @@ def _about(options: Any, data: dict[str, Any], vocabulary: PrivateVocabulary | N
         public_evaluation=run.public_evaluation,
         **data,
         **({"epsilon_wanted": _epsilon_wanted(options)} if options.plan.private else {}),
-        # a run that goes on knows no epsilon to choose it by
-        **({} if vocabulary is None else {"vocabulary_noise": vocabulary.noise_multiplier}),
+        **({} if first is None else first.about),
     )
 
 
