@@ -12,6 +12,7 @@ All draws of the package, by the first label. Where several draws stand, a run h
 | --- | --- | --- | --- |
 | `noise` | round | noise on the sum | `mechanisms.gaussian`, `mechanisms.correlated` |
 | `count noise` | round | the noise on adaptive clipping's count | `mechanisms.gaussian` |
+| `tree noise of rows` | table, step | the noise of a tree's node in rows of a table | `mechanisms.deferred` |
 | `deferred noise` | table, step of reading | the noise that rows of a table are owed | `mechanisms.deferred` |
 | `sampling` | round | who takes part | `sampling.sampler`, `sampling.sampler`, `sampling.sampler` |
 | `parts` | | which part each unit is dealt into | `sampling.sampler` |

@@ -21,7 +21,7 @@ from sfumato.central import DPSGD
 from sfumato.clipping import Adaptive, Flat, PerLayer
 from sfumato.mechanisms import Tree
 from sfumato.models.row_embedding import RowEmbedding
-from sfumato.sampling import Cohort
+from sfumato.sampling import Cohort, Shuffled
 from sfumato.training import Callback, RunOptions, Stop
 from sfumato.training.contribution import RoundContext
 from sfumato.training.row_tables import OwedTables
@@ -143,15 +143,22 @@ def test_an_example_of_several_ids_is_clipped_as_one_vector(tables: str) -> None
         torch.testing.assert_close(found[name].double(), value, rtol=1e-3, atol=1e-6)
 
 
+TREE = {"noise": Tree(noise_multiplier=1.0, estimator="plain"), "cohort": Shuffled(size=32)}
+
+
 @pytest.mark.parametrize("server", slow_but(SERVERS, "everything"))
-@pytest.mark.parametrize("clipping", slow_but([Flat(norm=0.5), Adaptive(norm=0.5)], Adaptive(norm=0.5)))
-def test_rows_that_no_one_read_are_released_with_the_noise_of_dense_rows(server: str, clipping: object) -> None:
+@pytest.mark.parametrize(
+    "fields",
+    slow_but([{"clipping": Flat(norm=0.5)}, {"clipping": Adaptive(norm=0.5)}, TREE], {"clipping": Adaptive(norm=0.5)}),
+)
+def test_rows_that_no_one_read_are_released_with_the_noise_of_dense_rows(server: str, fields: dict) -> None:
     model, held = clicks(), records()
     moved = []
     for tables in ("dense", "deferred"):
-        run = plan(server=SERVERS[server], clipping=clipping, tables=tables)
+        run = plan(server=SERVERS[server], tables=tables, **fields)
         found = run.fit(model, held, validation=records(60, seed=1))
-        bare = plan(server=SERVERS[server], clipping=clipping, tables=tables, noise=0.0).fit(model, held)
+        quiet = replace(run.noise, noise_multiplier=0.0)
+        bare = replace(run, noise=quiet).fit(model, held)
         never = np.setdiff1d(np.arange(ROWS), held.inputs[1][:, 0])
         difference = found.model.tables[0].weight[never] - bare.model.tables[0].weight[never]
         moved.append(difference.detach().numpy().ravel())
@@ -253,9 +260,12 @@ class Dies(Callback):
             raise RuntimeError("killed")
 
 
-@pytest.mark.parametrize("server", slow_but(["sgd", "everything"], "everything"))
-def test_killed_and_resumed_it_is_byte_identical(server: str, tmp_path) -> None:
-    run, validation = plan(server=SERVERS[server]), records(60, seed=1)
+@pytest.mark.parametrize(
+    ("server", "fields"),
+    slow_but([("sgd", {}), ("everything", {}), ("everything", TREE)], ("everything", {}), ("everything", TREE)),
+)
+def test_killed_and_resumed_it_is_byte_identical(server: str, fields: dict, tmp_path) -> None:
+    run, validation = plan(server=SERVERS[server], **fields), records(60, seed=1)
     for name in ("whole", "killed"):
         options = RunOptions(checkpoint_every=3, evaluate_every=4, callbacks=[Dies()] if name == "killed" else [])
         try:
@@ -419,7 +429,9 @@ def limited() -> Clicks:
             clicks,
             "tables.in_place trains in the one that is given",
         ),
-        ({"noise": Tree(noise_multiplier=1.0), "cohort": "shuffled"}, clicks, "independent from step to step"),
+        ({**TREE, "noise": Tree(noise_multiplier=1.0)}, clicks, "or that of one tree with the plain estimator (noise="),
+        ({**TREE, "noise": Tree(noise_multiplier=1.0, estimator="plain", restart=3)}, clicks, "or that of one tree"),
+        ({**TREE, "tables": "adafest"}, clicks, "independent noise in each round"),
         ({}, Tied, "shares its weight with tables.1"),
         ({}, OneLayerTwice, "shares its weight with tables.1"),
         ({}, limited, "the table tables.0 has max_norm"),

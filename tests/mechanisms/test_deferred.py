@@ -12,7 +12,9 @@ from torch import nn
 from sfumato._check import InputError
 from sfumato._normals import Keystream, normals_of
 from sfumato._random import RandomSource
+from sfumato.mechanisms import Tree
 from sfumato.mechanisms.deferred import History, RowState, cholesky
+from sfumato.mechanisms.deferred_tree import TreeHistory
 from sfumato.training.server import MovingAverage
 
 SOURCE = RandomSource.from_seed(3)
@@ -91,9 +93,10 @@ READS = {1: "all", 2: "some", 5: "all", 6: "all", 9: "some"}
 """Steps in which rows are read, of 12; in the last two with a gradient, too."""
 
 
-def deferred(settings: dict, draws: int, source: RandomSource) -> np.ndarray:
+def deferred(settings: dict, draws: int, source: RandomSource, tree: Tree | None = None) -> np.ndarray:
     """What is read of one number in the steps of READS and at the end, [draws, reads + 1]."""
-    made, history = a_history(12, settings), History(**settings)
+    made = a_history(12, settings)
+    history = History(**settings) if tree is None else TreeHistory(tree, **settings)
     rows, found = RowState("table", np.zeros((draws, 1)), history), []
     everyone = np.arange(draws)
     for step, (rate, noise, average) in enumerate(made.settings()):
@@ -106,8 +109,14 @@ def deferred(settings: dict, draws: int, source: RandomSource) -> np.ndarray:
     return np.stack([*found, (rows._others[-1] if settings.get("averaged") else rows.weight)[:, 0]], axis=1)
 
 
-def expected(settings: dict) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and covariance of the same under dense noise, from all states as one linear map of all noises."""
+def expected(settings: dict, rows_of_noise: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
+    """Mean and covariance of the same under dense noise, from all states as one linear map of all noises.
+
+    Args:
+        settings: of the optimiser.
+        rows_of_noise: what a step's noise is in independent normal numbers, float64 [steps, steps].
+    """
+    drawn = np.eye(12) if rows_of_noise is None else rows_of_noise
     made = a_history(12, settings)
     size = made.size
     state, mean, lines, means = np.zeros((size, 12)), np.zeros(size), [], []
@@ -117,16 +126,15 @@ def expected(settings: dict) -> tuple[np.ndarray, np.ndarray]:
             means.append(mean[0])
         through, inwards = made._matrices(rate, average)
         state, mean = through @ state, through @ mean + inwards * (1.0 + step if step in (6, 9) else 0.0)
-        state[:, step] += inwards * noise
+        state += np.outer(inwards * noise, drawn[step])
     last = size - 1 if settings.get("averaged") else 0
     weights = np.stack([*lines, state[last]])
     return np.array([*means, mean[last]]), weights @ weights.T
 
 
-@pytest.mark.parametrize("name", OPTIMISERS)
-def test_all_that_is_read_has_the_law_of_dense_noise(name: str) -> None:
-    settings, draws = OPTIMISERS[name], 100_000
-    found, (mean, covariance) = deferred(settings, draws, SOURCE.within(name)), expected(settings)
+def refuse_another_law(found: np.ndarray, mean: np.ndarray, covariance: np.ndarray) -> None:
+    """Fail where draws, float64 [draws, n], are not those of this joint normal law."""
+    draws = len(found)
     scales = np.sqrt(np.diag(covariance))
     np.testing.assert_allclose((found - mean).mean(axis=0) / scales, 0.0, atol=5 / draws**0.5)
     correlations = np.cov((found - mean) / scales, rowvar=False)
@@ -135,6 +143,42 @@ def test_all_that_is_read_has_the_law_of_dense_noise(name: str) -> None:
         assert stats.kstest((found[:, column] - mean[column]) / scale, "norm").pvalue > 1e-4
     whitened = np.linalg.solve(np.linalg.cholesky(covariance), (found - mean).T)  # jointly normal, and not each alone
     assert stats.kstest((whitened**2).sum(axis=0), "chi2", args=(len(mean),)).pvalue > 1e-4
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_all_that_is_read_has_the_law_of_dense_noise(name: str) -> None:
+    refuse_another_law(deferred(OPTIMISERS[name], 100_000, SOURCE.within(name)), *expected(OPTIMISERS[name]))
+
+
+TREE = Tree(estimator="plain", rounds=12, noise_multiplier=1.0)
+
+
+def rows_of_a_tree() -> np.ndarray:
+    """The noise of each step in fresh normal numbers, as dense noise of a tree makes it."""
+    kept, rows = torch.zeros(TREE.vectors, 12), []
+    for step in range(12):
+        row = torch.zeros(12)
+        row[step] = 1.0  # the fresh noise of this step, as a direction
+        TREE.advance(kept, row, step)
+        rows.append(row.double().numpy())
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_all_that_is_read_has_the_law_of_a_trees_dense_noise(name: str) -> None:
+    settings, rows = OPTIMISERS[name], rows_of_a_tree()
+    assert (rows < 0).any(), "later steps take noise back"
+    refuse_another_law(deferred(settings, 100_000, SOURCE.within(f"tree {name}"), TREE), *expected(settings, rows))
+
+
+def test_at_one_rate_a_row_has_the_nodes_on_the_stack_alone() -> None:
+    history = TreeHistory(TREE)
+    for _ in range(11):  # 1011: nodes of eight, of two and of one step
+        history.append(rate=0.5, noise_std=2.0)
+    rows = RowState("table", np.zeros((4, 3)), history)
+    rows.flush(SOURCE)
+    nodes = [SOURCE.stream("tree noise of rows", "table", node).normals_of(np.arange(4), 3) for node in (7, 9, 10)]
+    np.testing.assert_allclose(rows.weight, -sum(nodes), rtol=1e-12)
 
 
 def test_small_noise_after_large_noise_is_owed_in_full() -> None:
@@ -173,15 +217,17 @@ def test_tables_rows_and_steps_have_noise_of_their_own() -> None:
     assert len(np.unique(np.stack([*found, rows.weight]))) == len(np.unique(np.stack(found))) == 24
 
 
-def test_a_run_that_goes_on_from_a_checkpoint_repeats_itself() -> None:
+@pytest.mark.parametrize("make", [History, lambda **settings: TreeHistory(TREE, **settings)], ids=["alone", "tree"])
+def test_a_run_that_goes_on_from_a_checkpoint_repeats_itself(make) -> None:
     settings = OPTIMISERS["all"]
-    history, rng = a_history(6, settings), np.random.default_rng(2)
+    history, rng = make(**settings), np.random.default_rng(2)
+    history.load(a_history(6, settings).settings())
     rows = RowState("table", rng.normal(size=(8, 2)), history)
     rows.read(np.array([2, 3]), SOURCE)
     history.append(rate=0.2, noise_std=1.0)
     rows.step(np.array([2, 3]), rng.normal(size=(2, 2)), 6)
     saved = {name: each.copy() for name, each in rows.state().items()}, history.settings()
-    again = RowState("table", np.zeros((8, 2)), other := History(**settings))
+    again = RowState("table", np.zeros((8, 2)), other := make(**settings))
     other.load(saved[1])
     again.load(saved[0])
     for each in (rows, again):

@@ -72,7 +72,8 @@ class DPSGD(Plan):
         examples: how examples go through the model: micro-batches, augmentation, precision.
         tables: how embeddings train. "dense" adds noise to every row in every step. "deferred" adds it to a row when it
             is next read: the same law and cost, in steps that touch only what a batch reads. "adafest" selects rows by
-            noisy counts, and changes these only. Both need independent noise and SGD; adafest also takes Adam.
+            noisy counts, and changes these only. Both need SGD and independent noise; adafest also takes Adam,
+            and deferred the noise of one tree with the plain estimator.
     """
 
     task: TaskName = "classes"

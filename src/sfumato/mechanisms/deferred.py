@@ -24,6 +24,7 @@ refused.
   in full before (`RowState.flush`): rows without noise would show who was never read, those with it who was.
 - **Randomness.** The normal numbers of a row are a function of the run's key, the table, the row and the step in which
   it is read. A run that goes on reads the same rows in the same steps, and repeats them.
+  Noise that steps share (`deferred_tree`) is one of the key, the table, the row and the step that it comes in.
 - **Readers.** Every reader of a row catches up first, and what was drawn is kept: two reads never see two noises of one
   step. There is no other way to the numbers than `RowState.read` and `RowState.flush`.
 
@@ -49,6 +50,8 @@ from sfumato import _check
 from sfumato._check import InputError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from sfumato._random import RandomSource
 
 _LOST = 2.0**-20  # of a sum, below which differences of sums are taken again: their round-off would count
@@ -93,17 +96,17 @@ class History:
             average: the decay of the moving average in this step, in [0, 1].
         """
         _check.non_negative(noise_std=noise_std)
-        self._settings = _grown(self._settings, self.steps)
+        self._settings = grown(self._settings, self.steps)
         self._settings[self.steps] = rate, noise_std, average
         through, inwards = self._matrices(rate, average)
         block = through, np.outer(inwards, inwards) * noise_std**2
-        self._collected = _grown(self._collected, self.steps + 1)
+        self._collected = grown(self._collected, self.steps + 1)
         self._collected[self.steps + 1] = self._collected[self.steps] + (rate * noise_std) ** 2
         place, level = self.steps, 0
         while True:
             if level == len(self._blocks):
                 self._blocks.append((np.zeros((0, self.size, self.size)), np.zeros((0, self.size, self.size))))
-            kept = tuple(_grown(each, place) for each in self._blocks[level])
+            kept = tuple(grown(each, place) for each in self._blocks[level])
             for each, value in zip(kept, block, strict=True):
                 each[place] = value
             self._blocks[level] = kept  # type: ignore[assignment]
@@ -149,6 +152,17 @@ class History:
         for level in reversed(levels):  # and by ever shorter ones to the end
             self._go(phi, covariance, reached, np.flatnonzero(reached + (1 << level) <= end), level)
         return phi, covariance
+
+    def known(self, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+        """Noises that steps share, which are a part of what is owed since each of some steps; here there are none.
+
+        Args:
+            starts: int64 [n], the first steps whose noise is owed.
+
+        Yields:
+            the step whose stream a noise is of, and its weights in the state, float64 [n, size].
+        """
+        yield from ()
 
     def collected(self, starts: np.ndarray, end: int, *, noise_before: np.ndarray) -> np.ndarray:
         """The standard deviation of the noise from each of some steps to `end`, float64 [n], in plain SGD.
@@ -308,11 +322,17 @@ class RowState:
                 self.weight[rows] += moved.astype(self.weight.dtype)
             return
         known, which = np.unique(codes, return_inverse=True)
-        through, covariance = self._history.between(known >> 1, now, noise_before=known % 2 == 1)
+        starts, before = known >> 1, known % 2 == 1
+        through, covariance = self._history.between(starts, now, noise_before=before)
         values, factors, size = self._values(rows), cholesky(covariance), self._history.size
         moved = through[which] @ values
         if factors.any():
             moved += factors[which] @ stream.normals_of(rows, size * width).reshape(len(rows), size, width)
+        for step, weights in self._history.known(starts - before):
+            each = weights[which]
+            chosen = np.flatnonzero(each.any(axis=1))
+            noise = source.stream("tree noise of rows", self.name, step).normals_of(rows[chosen], width)
+            moved[chosen] += each[chosen, :, None] * noise[:, None, :]
         self._write(rows, moved)
 
     def _values(self, rows: np.ndarray) -> np.ndarray:
@@ -350,8 +370,8 @@ def _joined(first: tuple[np.ndarray, ...], second: tuple[np.ndarray, ...]) -> tu
     return other @ one, other @ before @ np.swapaxes(other, -1, -2) + added
 
 
-def _grown(array: np.ndarray, place: int) -> np.ndarray:
+def grown(array: np.ndarray, place: int) -> np.ndarray:
     """The array with room for this place."""
     if place < len(array):
         return array
-    return np.concatenate([array, np.zeros((max(8, len(array)), *array.shape[1:]))])
+    return np.concatenate([array, np.zeros((max(8, len(array)), *array.shape[1:]), array.dtype)])

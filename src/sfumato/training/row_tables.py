@@ -24,8 +24,9 @@ from torch import Tensor, nn
 from sfumato._check import InputError
 from sfumato._lazy import scipy
 from sfumato.clipping import ClippedSum, RowCounts, RowSum
-from sfumato.mechanisms import Gaussian, Mechanism
+from sfumato.mechanisms import Gaussian, Mechanism, Tree
 from sfumato.mechanisms.deferred import History, RowState
+from sfumato.mechanisms.deferred_tree import TreeHistory
 from sfumato.models.row_embedding import PLACEHOLDERS, Reader, Table, by_rows, ordinary
 from sfumato.models.trainable import trainable_parameters
 from sfumato.training.server import RowSteps
@@ -110,6 +111,7 @@ class Tables:
     """
 
     owing: ClassVar[bool] = False
+    noises: ClassVar[str] = "noise that is independent from step to step"
 
     def __init__(self, layers: Mapping[str, Table], *, in_place: bool = False) -> None:
         self._in_place = in_place
@@ -195,11 +197,14 @@ class Tables:
             InputError: the optimiser or the noise is of no use for rows.
         """
         self._steps = steps
-        if self and not isinstance(mechanism, Gaussian):
+        if self and not self.takes(mechanism):
             raise InputError(
-                f"tables row by row need noise that is independent from step to step, got {mechanism.describe()}; use "
-                "noise=gaussian, or tables=dense"
+                f"tables row by row need {self.noises}, got {mechanism.describe()}; use noise=gaussian, or tables=dense"
             )
+
+    def takes(self, mechanism: Mechanism) -> bool:
+        """Whether rows can have this noise."""
+        return isinstance(mechanism, Gaussian)
 
     def step(self, share: ClippedSum, *, round: int, denominator: float, noise_std: float, selection: float) -> bool:
         """Take a step in rows.
@@ -262,6 +267,10 @@ class OwedTables(Tables):
     """With deferred noise."""
 
     owing: ClassVar[bool] = True
+    noises: ClassVar[str] = (
+        "noise that is independent from step to step, or that of one tree with the plain estimator (noise=tree, "
+        "noise.estimator=plain)"
+    )
 
     def __init__(self, layers: Mapping[str, Table], *, in_place: bool = False) -> None:
         super().__init__(layers, in_place=in_place)
@@ -286,13 +295,19 @@ class OwedTables(Tables):
                 f"deferred noise needs plain SGD, with or without momentum, got {steps.optimizer}; use server=sgd, or "
                 "tables=adafest, or tables=dense"
             )
-        self._history = History(
-            momentum=steps.momentum,
-            nesterov=steps.nesterov,
-            weight_decay=steps.weight_decay,
-            averaged=steps.average is not None,
-        )
+        kept = {"momentum": steps.momentum, "nesterov": steps.nesterov, "weight_decay": steps.weight_decay}
+        averaged = steps.average is not None
+        if isinstance(mechanism, Tree):
+            self._history = TreeHistory(mechanism, **kept, averaged=averaged)
+        else:
+            self._history = History(**kept, averaged=averaged)
         self._rows = {name: RowState(name, weight, self._history) for name, weight in self._weights.items()}
+
+    def takes(self, mechanism: Mechanism) -> bool:
+        """With that of a tree of which a row needs few nodes, too."""
+        if isinstance(mechanism, Tree):
+            return mechanism.estimator == "plain" and mechanism.restart is None
+        return super().takes(mechanism)
 
     def step(self, share: ClippedSum, *, round: int, denominator: float, noise_std: float, selection: float) -> bool:
         """In the rows that the batch read; its noise is owed to all rows from then on."""
