@@ -14,6 +14,7 @@ from sfumato.clipping import Flat
 from sfumato.sampling import Cohort
 from sfumato.training import Callback, RunOptions
 from sfumato.training.contribution import RoundContext
+from sfumato.training.table_training import SelectedTables
 from slow import one_in, slow_but
 
 ROWS, USERS, NORM = 60, 40, 0.3
@@ -132,6 +133,35 @@ def test_a_user_moves_the_sum_by_the_norm_at_most_however_many_rows_they_have() 
     present = summed(large, np.arange(USERS))
     moved = norm({name: present[name] - without[name] for name in present})
     assert 0.99 * NORM < moved <= NORM * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("count_norm", [0.5, 2.0])
+def test_a_user_moves_the_counts_by_their_own_rows_and_the_norm_at_most(count_norm: float) -> None:
+    held, most = log(), 2
+    contribution = plan(tables=SelectedTables(count_norm=count_norm), **{"examples.per_user": most}).contribution(
+        clicks(), held, "cpu", 0
+    )
+
+    def counts(users: np.ndarray) -> torch.Tensor:
+        cohort = Cohort(users, users, np.arange(len(users) + 1))
+        theta, source = contribution.trained.vector.clone(), RandomSource.from_seed(2)
+        share = contribution.clipped_sum(RoundContext(theta, cohort, 1, Flat(norm=NORM), NORM, source))
+        assert share.counts is not None
+        (total,) = share.counts.sums.values()
+        rows, values = total.gathered()
+        return torch.zeros(ROWS, dtype=torch.float64).index_add_(0, rows, values[:, 0])
+
+    everyone = np.arange(USERS)
+    whole = counts(everyone)
+    for user in everyone[::3]:
+        moved = whole - counts(np.setdiff1d(everyone, [user]))
+        mine = held.inputs[1][:][held.owners == user]
+        changed = torch.nonzero(moved.abs() > 1e-9).flatten().tolist()
+        assert set(changed) <= set(mine.ravel().tolist())
+        assert len(mine) > most or len(changed) == len(set(mine.ravel().tolist()))
+        assert len(changed) <= most * mine.shape[1]
+        assert float(moved.norm()) <= count_norm * (1 + 1e-9)
+        assert float(moved.norm()) == pytest.approx(min(count_norm, len(changed) ** 0.5), rel=1e-3)
 
 
 @pytest.mark.parametrize("tables", slow_but(["deferred", "adafest"], "adafest"))

@@ -176,10 +176,20 @@ def test_a_table_that_was_read_into_a_store_is_measured_and_trained_on_from_ther
     assert sfumato("ads", "train", "--resume", out).code == 0
     log.unlink()
     assert sfumato("ads", "evaluate", out, "--json").out == shown.out
+    # and with a test set of another file, which is still read by the schema
+    other = tmp_path / "test.csv"
+    other.write_text("\n".join([HEADER, *[ROW, "2b,4,z,0"] * 5]) + "\n")
+    measured = tmp_path / "measured"
+    words = ("--data", tmp_path / "store", "--schema", schema, "--test", other, "--epsilon", 8, *SMALL)
+    assert sfumato("ads", "train", *words, "--out", measured).code == 0
+    assert sfumato("ads", "train", "--resume", measured).code == 0
+    assert json.loads(sfumato("ads", "evaluate", measured, "--json").out)["rows"] == 10
 
 
 def test_a_run_that_has_not_ended_is_not_measured(sfumato, log: Path, tmp_path: Path, monkeypatch):
     assert "holds no plan.json" in sfumato("ads", "evaluate", tmp_path).line
+    (tmp_path / "file").touch()
+    assert "is a file, and no folder of a run" in sfumato("ads", "evaluate", tmp_path / "file").line
 
 
 # Rows that noisy counts choose before the first step (DP-FEST).

@@ -652,6 +652,9 @@ def read_examples(
 
     with bar("reading") as progress:
         options.chosen_classes()  # refuses two
+        stored = is_store(Path(path))
+        if stored and path == options.data and options.test is not None:  # they say how the test set is read
+            options = replace(options, schema=None, input=None, label=None)
         names = label_values or options.names
         read = datasets.open_examples(
             path,
@@ -660,7 +663,7 @@ def read_examples(
             channels=options.channels,
             on_error=options.on_error,
             keep=options.keep,
-            classes=classes or options.schema is not None or is_store(Path(path)),  # these state what is a class
+            classes=classes or options.schema is not None or stored,  # these state what is a class
             num_classes=options.num_classes,
             label_names=names,
             vocabulary=options.vocabulary if options.vocabulary != 1 << 15 else None,

@@ -177,6 +177,8 @@ class RunFolder:
             return read_plan(self.plan)
         except FileNotFoundError:
             raise InputError(f"{self.path} holds no plan.json: it is not the folder of a run") from None
+        except NotADirectoryError:
+            raise InputError(f"{self.path} is a file, and no folder of a run; give that of a run (--out)") from None
 
     def recorded(self, *, resume: bool) -> dict[str, Any]:
         """What plan.json of a run that goes on holds; nothing for a new run, or where there is none to go on with."""

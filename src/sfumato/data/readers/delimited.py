@@ -324,7 +324,8 @@ class Delimited:
                 raise InputError(f"{self.title} is not UTF-8 at{at}; convert it to UTF-8") from None
             if "straddling" in said:
                 said = f"a row has more than {_BYTES:,} bytes; is a quote left open?"
-            raise InputError(f"{self.title} cannot be read: {said[:300]}") from None
+            whole = "; copy or download it again" if isinstance(error, EOFError | zlib.error) else ""
+            raise InputError(f"{self.title} cannot be read: {said[:300]}{whole}") from None
 
     def _refuse_late_quotes(self, batch: pa.RecordBatch, start: int, parsed: Iterator[tuple[int, Any]]) -> None:
         """Refuse blanks in front of a quote: Arrow takes them, and the quotes, for a part of the field.
