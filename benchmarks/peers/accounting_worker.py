@@ -42,6 +42,7 @@ class Sfumato:
         from sfumato import accounting
 
         self.acc = accounting
+        accounting.guarantee(accounting.Gaussian(1.0).poisson(0.1) * 2).epsilon(1e-5)  # imports SciPy, as peers have
 
     def run(self, z: float, q: float, steps: int) -> Any:
         return self.acc.Gaussian(z).poisson(q) * steps

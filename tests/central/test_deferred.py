@@ -4,6 +4,7 @@ import errno
 import math
 import os
 import pickle
+import shutil
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
@@ -173,6 +174,13 @@ def test_plain_sgd_gives_them_the_sum_of_all_steps() -> None:
     assert stats.kstest(moved.ravel() / (0.5 * math.sqrt(12) * 0.5 / 32), "norm").pvalue > 1e-3
 
 
+@pytest.mark.parametrize(("steps", "attained"), [(12, True), (24, False)])
+def test_a_tree_over_several_shuffled_epochs_is_not_said_to_cost_what_it_may(steps: int, attained: bool) -> None:
+    """Its cost allows rounds that follow each other, and a unit is in one round of each epoch."""
+    statement = plan(steps=steps, **TREE).fit(clicks(), records()).statement
+    assert (statement.epsilon_lower is not None) == attained
+
+
 @pytest.mark.parametrize("bound", [Flat(norm=0.3), PerLayer(norm=0.3)])
 def test_a_clipped_sum_is_the_dense_one(bound: object) -> None:
     sums = []
@@ -297,6 +305,28 @@ def test_a_run_that_was_stopped_goes_on_with_the_noise_that_it_has_released(serv
         found.append((made.model.tables[0].weight - clicks().tables[0].weight)[never].detach().numpy().ravel())
     assert np.corrcoef(found[0], found[1])[0, 1] > 0.9  # 11 of 12 noises are the same; else no correlation
     assert np.array_equal(found[1], found[2])  # and a run that has ended draws none
+
+
+@pytest.mark.fresh
+@pytest.mark.parametrize(
+    "fields",
+    [{"tables": "deferred"}, {"tables": "adafest"}, {"tables": "dense", "trainable": "dense"}],
+    ids=["deferred", "adafest", "frozen tables"],
+)
+def test_a_run_goes_on_with_a_module_of_other_first_weights(fields: dict, tmp_path) -> None:
+    """As a command makes it: without a seed each process draws its own, and the checkpoint decides."""
+    run, found = plan(**fields), []
+    run.fit(clicks(), records(), out=tmp_path / "one", options=RunOptions(callbacks=[Stops()]))
+    shutil.copytree(tmp_path / "one", tmp_path / "other")
+    for name in ("one", "other"):
+        model = clicks()
+        if name == "other":
+            with torch.no_grad():
+                for each in model.parameters():
+                    each.add_(torch.randn(each.shape, generator=torch.Generator().manual_seed(1)))
+        found.append(run.fit(model, records(), out=tmp_path / name, resume=True).model.state_dict())
+    for name, value in found[0].items():
+        assert torch.equal(found[1][name], value), name
 
 
 class StopsAtOnce(Callback):

@@ -1,6 +1,7 @@
 """Sizes and rates that follow from public numbers."""
 
 import inspect
+import json
 
 import numpy as np
 import pytest
@@ -62,6 +63,27 @@ def test_clients_of_texts_take_steps_of_their_own_rate_and_few_users_a_small_mod
     (tmp_path / "turns.csv").write_text(f"user,text\n{rows}", "utf-8")
     assert main(["fedavg", "--data", str(tmp_path / "turns.csv"), *words[2:], "--noise", "1", "--dry-run"]) == 0
     assert "model: lstm (hidden=128, layers=1), as is usual" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("shape", "words", "norm"),
+    [
+        ((3,), (), defaults.TABLE_NORM),
+        ((3,), ("--clipping", "1"), 1.0),
+        ((3,), ("--task", "regression"), 1.0),
+        ((12, 12, 1), (), 1.0),
+    ],
+    ids=["table", "chosen", "regression", "pictures"],
+)
+def test_rows_of_tables_are_clipped_to_a_norm_of_their_own(shape, words, norm, tmp_path, capsys):
+    rng, task = np.random.default_rng(0), "--task" in words
+    x = rng.normal(size=(40, *shape)).astype(np.float32) if len(shape) == 1 else rng.integers(0, 255, (40, *shape))
+    y = rng.normal(size=40).astype(np.float32) if task else np.arange(40) % 2
+    np.savez(tmp_path / "rows.npz", x=x if len(shape) == 1 else x.astype(np.uint8), y=y)
+    classes = () if task else ("--num-classes", "2")
+    given = ["dpsgd", "--data", str(tmp_path / "rows.npz"), *classes, *words, "--epsilon", "8", "--dry-run", "--json"]
+    assert main(given) == 0
+    assert json.loads(capsys.readouterr().out)["plan"]["clipping"]["norm"] == norm
 
 
 def test_a_larger_batch_in_equal_passes_has_a_higher_rate():

@@ -312,13 +312,11 @@ class GradientSum(Contribution):
 
     def _at_the_beginning(self) -> Tensor:
         """Losses and norms of some examples at the first weights, float64 [n, 2]; the weights are as before then."""
-        theta = self.trained.vector.clone()
-        self.trained.load(self.trained.initial)
-        self.prepare()
-        with SameNoise(len(self._back)):
-            losses, squares = self._measured(self._back, 0)
-        self.trained.forget()
-        self.trained.load(theta)
+        with self.trained.as_it_began():
+            self.prepare()
+            with SameNoise(len(self._back)):
+                losses, squares = self._measured(self._back, 0)
+            self.trained.forget()
         return torch.stack([losses.detach().double().cpu(), squares.double().cpu().sqrt()], dim=1)
 
     def after_noise(self, mean: Tensor, round: int, source: RandomSource) -> None:

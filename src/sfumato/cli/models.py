@@ -823,6 +823,13 @@ def _usual_model(data: Any) -> str | None:
     return _for_pictures("classes", shape, data.dtypes[0])
 
 
+def is_table(data: ExampleDataset) -> bool:
+    """Whether examples are rows of a table: numbers, ids of several columns, or both."""
+    if any(len(shape) != 1 for shape in data.input_shapes) or data.columns == (("item", "user"),):
+        return False
+    return data.dtypes[0].kind == "f" or len(data.vocabulary_sizes) > 1
+
+
 def _for_pictures(gives: Literal["classes", "embedding"], shape: Sequence[int], kind: np.dtype) -> str | None:
     if len(shape) not in (2, 3) or kind != np.uint8:
         return None

@@ -24,6 +24,7 @@ from sfumato.cli.models import (
     build_output_model,
     check_device,
     embedding_dim_of,
+    is_table,
     public_sizes,
     refuse_idle_adapters,
     refuse_no_model,
@@ -62,6 +63,7 @@ from sfumato.models.weights import refuse_missing
 from sfumato.runs import RunFolder
 from sfumato.statement import Statement, make_statement
 from sfumato.training import Callback, Contribution, InitialRelease, ModelBuilder, NoiseCost, Plan, RunOptions, Task
+from sfumato.training.defaults import TABLE_NORM
 from sfumato.training.fit import facts_of
 from sfumato.training.forecast import forecast_of, spent, trained_sizes
 
@@ -135,6 +137,15 @@ def _read_examples(options: Any, *, quiet: bool) -> ExampleParts:
     )
 
 
+def _fitted_to_examples(plan: Any, data: ExampleDataset, chosen: Collection[str]) -> Plan:
+    """The plan with the clip norm that tables have, where none was chosen."""
+    if plan.name != "dpsgd" or plan.task != "classes" or not is_table(data):
+        return plan
+    if any(name.partition(".")[0] == "clipping" for name in chosen):
+        return plan
+    return dataclasses.replace(plan, clipping=dataclasses.replace(plan.clipping, norm=TABLE_NORM))
+
+
 def _about_users(options: Any, plan: Any, data: UserDataset) -> dict[str, Any]:
     if without_head(plan.loss):
         sizes = public_sizes(data)
@@ -165,7 +176,7 @@ RECORD_KINDS = {
     ),
     "examples": RecordKind(
         read=_read_examples,
-        fit=lambda plan, data, given: plan,
+        fit=_fitted_to_examples,
         build=_build_classifier,
         about=lambda options, plan, data: about_classifier(data),
         task=lambda options, plan: None,

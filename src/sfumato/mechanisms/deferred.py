@@ -153,14 +153,15 @@ class History:
             self._go(phi, covariance, reached, np.flatnonzero(reached + (1 << level) <= end), level)
         return phi, covariance
 
-    def known(self, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    def known(self, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Noises that steps share, which are a part of what is owed since each of some steps; here there are none.
 
         Args:
             starts: int64 [n], the first steps whose noise is owed.
 
         Yields:
-            the step whose stream a noise is of, and its weights in the state, float64 [n, size].
+            the step whose stream a noise is of, the places in `starts` that are owed it, and its weight in the state,
+            float64 [size].
         """
         yield from ()
 
@@ -328,11 +329,12 @@ class RowState:
         moved = through[which] @ values
         if factors.any():
             moved += factors[which] @ stream.normals_of(rows, size * width).reshape(len(rows), size, width)
-        for step, weights in self._history.known(starts - before):
-            each = weights[which]
-            chosen = np.flatnonzero(each.any(axis=1))
+        for step, places, weight in self._history.known(starts - before):
+            owed = np.zeros(len(starts), bool)
+            owed[places] = True
+            chosen = np.flatnonzero(owed[which])
             noise = source.stream("tree noise of rows", self.name, step).normals_of(rows[chosen], width)
-            moved[chosen] += each[chosen, :, None] * noise[:, None, :]
+            moved[chosen] += weight[:, None] * noise[:, None, :]
         self._write(rows, moved)
 
     def _values(self, rows: np.ndarray) -> np.ndarray:

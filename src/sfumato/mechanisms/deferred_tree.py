@@ -21,9 +21,9 @@ new tree makes the server forget its momentum. Both are refused.
 
 >>> history = TreeHistory(Tree(estimator="plain", rounds=8, noise_multiplier=1.0))
 >>> for _ in range(6): history.append(rate=1.0, noise_std=1.0)
->>> [(node, weights[0, 0].item()) for node, weights in history.known(np.array([0]))]  # six steps: of four and of two
+>>> [(node, weight.item()) for node, _, weight in history.known(np.array([0]))]  # six steps: of four and of two
 [(3, -1.0), (5, -1.0)]
->>> [(node, weights[0, 0].item()) for node, weights in history.known(np.array([3]))]  # and two that were there and went
+>>> [(node, weight.item()) for node, _, weight in history.known(np.array([3]))]  # and two that were there and went
 [(1, 1.0), (2, 1.0), (3, -1.0), (5, -1.0)]
 
 References:
@@ -92,17 +92,20 @@ class TreeHistory(History):
             self._unknown = np.cumsum(squares[::-1], axis=0)[::-1]
         return phi, self._unknown[starts if noise_before is None else starts - noise_before]
 
-    def known(self, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-        """The nodes on the stack at some steps and now, in order, with their weights in the state, [n, size]."""
-        nodes = set(self._stack).union(*(self._tree.needed(start) for start in np.unique(starts).tolist()))
+    def known(self, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """The nodes on the stack at some steps and now, in order."""
+        order = np.argsort(starts, kind="stable")
+        rising = starts[order]
+        nodes = set(self._stack).union(*(self._tree.needed(start) for start in np.unique(rising).tolist()))
         for node in sorted(nodes):
             left = int(self._left[node])
             if left == _STAYS:
-                owed, weight = starts <= node, self._reach[node]
+                first, last, weight = 0, np.searchsorted(rising, node, "right"), self._reach[node]
             else:
-                owed, weight = (node < starts) & (starts <= left), -self._reach[left]
-            if owed.any():
-                yield node, owed[:, None] * weight
+                first, last = np.searchsorted(rising, (node, left), "right")
+                weight = -self._reach[left]
+            if first < last:
+                yield node, order[first:last], weight
 
     def load(self, settings: np.ndarray) -> None:
         """Go on after the steps of a checkpoint."""

@@ -220,6 +220,11 @@ class Shuffled(Sampler):
         return Participation(rounds=self._of("rounds"), max_participations=epochs, min_separation=separation)
 
     @property
+    def reaches_limits(self) -> bool:
+        """Not over several epochs: a unit is in one round of each, and in no two rounds of one."""
+        return not self.reshuffle or self.limits.max_participations == 1
+
+    @property
     def adjacency(self) -> Adjacency:
         """Blanking one unit: it keeps its places, and so do the others."""
         return "zero_out"

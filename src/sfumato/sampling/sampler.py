@@ -179,6 +179,11 @@ class Sampler(ABC):
         """
         return None
 
+    @property
+    def reaches_limits(self) -> bool:
+        """Whether a unit can be in any rounds within the limits, so that what shared noise costs is what can happen."""
+        return True
+
     @abstractmethod
     def describe(self) -> str:
         """One phrase for the statement."""

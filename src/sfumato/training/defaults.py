@@ -24,6 +24,9 @@ a running norm take steps of about their rate in every coordinate, so theirs is 
 >>> [round(usual_rate("sgd", steps), 2) for steps in (10, 127, 1000)]
 [4.0, 1.54, 1.0]
 
+**Clip norm.** 1, and `TABLE_NORM` for classes in a table. With a norm of 1 nearly all gradients of a table are clipped,
+those of rare classes most: too few of these are predicted, and the log loss may be worse than a constant's.
+
 **Users.** Cohorts of virtual clients are made smaller where there are fewer users than planned.
 
 >>> fitting_clients(26, clients=32, users_per_client=8), fitting_clients(400, clients=32, users_per_client=8)
@@ -44,6 +47,9 @@ FEWEST_STEPS = 300
 TEXT_CLIENT_RATE = 2.0
 """Of a client's steps on texts; 400 times that on pictures, with which models of texts learned the frequencies of
 single characters in 200 rounds and no more."""
+
+TABLE_NORM = 5.0
+"""Of the gradient of a row of a table; what noise allows lowers the rate accordingly."""
 
 _FEW_USERS = 1000  # below, the published LSTM of characters has more parameters than a run can train
 _LARGEST_BATCH_WITHOUT_NOISE = 256

@@ -92,7 +92,9 @@ def facts_of(
         if initial_release is None
         else _both(initial_release, private_sum, rounds),
         # a user who is alone in a group moves the sum by one bound, and no choice of records rules that out
-        attained=initial_release is None and not isinstance(private_sum.grouping, VirtualClients),
+        attained=initial_release is None
+        and not isinstance(private_sum.grouping, VirtualClients)
+        and (not private_sum.mechanism.stream or private_sum.sampler.reaches_limits),
         assumptions=(
             *_assumptions(plan, private_sum, rounds),
             *plan.assumptions(),

@@ -12,7 +12,8 @@ Statistics of public inputs follow the weights; for a release, a fresh copy comp
 
 import copy
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
@@ -95,6 +96,7 @@ class Trainable:
         self._names = {id(part): name for name, part in self.model.named_modules()}
         self._untrained = self._named_untrained()
         self._kept = {name: tensor.detach().clone() for name, tensor in self._untrained.items()}
+        self._began: dict[str, Tensor] = {}
         self._follow = self._public_statistics()
         self._attributes = Attributes(self.model)
 
@@ -188,10 +190,29 @@ class Trainable:
         return {name: value for name, value in self._kept.items() if name not in passing}
 
     def load_frozen(self, tensors: dict[str, Tensor]) -> None:
-        """Put the tensors that are not trained back."""
+        """Put the tensors that are not trained back; those that this module began with are kept where they differ."""
         for name, tensor in tensors.items():
-            self._kept[name].copy_(tensor)
+            kept = self._kept[name]
+            if kept.shape == tensor.shape and not same_values(kept, tensor.to(kept.device)):
+                self._began.setdefault(name, kept.clone())
+            kept.copy_(tensor)
         self.put_back(everything=True)
+
+    @contextmanager
+    def as_it_began(self) -> Iterator[None]:
+        """A context in which the model has the weights that it had before any record, whatever was loaded since."""
+        theta = self.vector.clone()
+        with torch.no_grad():
+            for name, value in self._began.items():
+                self._untrained[name].copy_(value)
+        self.load(self.initial)
+        try:
+            yield
+        finally:
+            with torch.no_grad():
+                for name in self._began:
+                    self._untrained[name].copy_(self._kept[name])
+            self.load(theta)
 
     def put_back(self, theta: Tensor | None = None, *, everything: bool = False) -> list[str]:
         """Undo what forward passes wrote: it is not released, and no contribution may see another's.
