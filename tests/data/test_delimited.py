@@ -122,7 +122,7 @@ def test_a_file_that_is_missing_or_badly_packed_is_refused(tmp_path: Path) -> No
     with pytest.raises(InputError, match="there is no file"):
         Delimited(tmp_path / "none.csv")
     (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(b"a,b\n1,2\n" * 999)[:-20])
-    with pytest.raises(InputError, match="cannot be read: Compressed file ended .*; copy or download it again"):
+    with pytest.raises(InputError, match=r"cannot be read: Compressed file ended .*; copy or download it again"):
         list(Delimited(tmp_path / "rows.csv.gz").blocks([0], 10))
 
 
