@@ -29,6 +29,7 @@ SEARCH: dict[str, dict[str, tuple[str, ...]]] = {
         "before the rules": ("--cohort", "256", "--server.learning-rate", "0.5", "--epochs", "10"),
         "rate 0.25": ("--server.learning-rate", "0.25"),
         "rate 4": ("--server.learning-rate", "4"),
+        "clip norm 1": ("--clipping", "1"),
     },
     "fedemb": {
         "rate 0.1": ("--server.learning-rate", "0.1"),
