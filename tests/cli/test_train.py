@@ -181,6 +181,7 @@ def test_a_run_starts_from_the_weights_of_another(sfumato, people: Path, finishe
     assert "weights of another model" in sfumato(*other, *small, *start, "--embedding-dim", 9).line
 
 
+@pytest.mark.slow
 def test_published_weights_are_loaded_with_a_report(sfumato, people: Path, small, tmp_path: Path):
     from sfumato import models
 

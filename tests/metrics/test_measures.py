@@ -31,7 +31,7 @@ from sfumato.metrics import (
 )
 from sfumato.metrics.baselines import area_gain, error_gain, mean_gain, root_gain, standard_error, untrained_gain
 from sfumato.metrics.tabular import _cramers, _rank_correlations
-from slow import by_profile
+from slow import by_profile, slow_but
 
 # Measures of classes and of numbers.
 
@@ -613,7 +613,7 @@ def test_an_interval_that_is_not_finite_is_none_and_rows_can_be_written() -> Non
     assert error_gain(0.1, 0.0, 1) is None
 
 
-@pytest.mark.parametrize(("identities", "pictures"), [(3, 4), (10, 20)])
+@pytest.mark.parametrize(("identities", "pictures"), slow_but([(3, 4), (10, 20)], (3, 4)))
 def test_the_interval_of_the_area_holds_half_where_embeddings_say_nothing(identities: int, pictures: int) -> None:
     rng, labels, found = np.random.default_rng(5), np.repeat(np.arange(identities), pictures), []
     for _ in range(200):
