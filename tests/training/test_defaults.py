@@ -70,10 +70,11 @@ def test_clients_of_texts_take_steps_of_their_own_rate_and_few_users_a_small_mod
     [
         ((3,), (), defaults.TABLE_NORM),
         ((3,), ("--clipping", "1"), 1.0),
+        ((3,), ("--noise", "0"), 1.0),
         ((3,), ("--task", "regression"), 1.0),
         ((12, 12, 1), (), 1.0),
     ],
-    ids=["table", "chosen", "regression", "pictures"],
+    ids=["table", "chosen", "no noise", "regression", "pictures"],
 )
 def test_rows_of_tables_are_clipped_to_a_norm_of_their_own(shape, words, norm, tmp_path, capsys):
     rng, task = np.random.default_rng(0), "--task" in words
@@ -81,7 +82,8 @@ def test_rows_of_tables_are_clipped_to_a_norm_of_their_own(shape, words, norm, t
     y = rng.normal(size=40).astype(np.float32) if task else np.arange(40) % 2
     np.savez(tmp_path / "rows.npz", x=x if len(shape) == 1 else x.astype(np.uint8), y=y)
     classes = () if task else ("--num-classes", "2")
-    given = ["dpsgd", "--data", str(tmp_path / "rows.npz"), *classes, *words, "--epsilon", "8", "--dry-run", "--json"]
+    budget = () if "--noise" in words else ("--epsilon", "8")
+    given = ["dpsgd", "--data", str(tmp_path / "rows.npz"), *classes, *words, *budget, "--dry-run", "--json"]
     assert main(given) == 0
     assert json.loads(capsys.readouterr().out)["plan"]["clipping"]["norm"] == norm
 

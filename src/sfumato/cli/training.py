@@ -138,8 +138,8 @@ def _read_examples(options: Any, *, quiet: bool) -> ExampleParts:
 
 
 def _fitted_to_examples(plan: Any, data: ExampleDataset, chosen: Collection[str]) -> Plan:
-    """The plan with the clip norm that tables have, where none was chosen."""
-    if plan.name != "dpsgd" or plan.task != "classes" or not is_table(data):
+    """The plan with the clip norm that tables have under noise, where none was chosen."""
+    if plan.name != "dpsgd" or plan.task != "classes" or not plan.noise.noise_multiplier or not is_table(data):
         return plan
     if any(name.partition(".")[0] == "clipping" for name in chosen):
         return plan
