@@ -55,11 +55,6 @@ def budgets(quick: bool) -> tuple[float | None, ...]:
     return (None, 8.0) if quick else (None, *EPSILONS)
 
 
-def bounds(quick: bool) -> tuple[int, ...]:
-    """How many attributes a vote may weigh: a quick table has the ends."""
-    return BOUNDS[:: len(BOUNDS) - 1] if quick else BOUNDS
-
-
 def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> None:
     """One way of voting with one seed, all bounds and budgets; or the model of all rows."""
     if name == POOLED:
@@ -68,7 +63,7 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
             write_json(folder / _MEASURED, pooled(seed, epochs=1 if quick else 10))
         return
     for epsilon in budgets(quick):
-        for bound in bounds(quick):
+        for bound in BOUNDS:
             place = folder / _name(bound, epsilon)
             if not (place / "evaluation.json").exists():
                 method(name, bound, epsilon).fit(seed, part="test", out=place)
@@ -93,7 +88,7 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[di
         rows.append(_row(voter, POOLED, reference, seeds))
         rows.append(_row(voter, YES, [yes] * seeds, seeds))
         for epsilon in budgets(quick):
-            for bound in bounds(quick):
+            for bound in BOUNDS:
                 folders = [place(voter, seed) / _name(bound, epsilon) for seed in range(seeds)]
                 found = [read_json(folder / "evaluation.json")["trained"] for folder in folders]
                 row = _row(voter, title(bound, epsilon), found, seeds)
@@ -133,7 +128,7 @@ def draw(rows: list[dict[str, Any]], folder: Path, quick: bool) -> None:
         for line, measure_ in zip(grid, measures, strict=True):
             for axes, (voter, unit) in zip(line, ((AE, "agent"), (KNN, "record")), strict=True):
                 mine = [row for row in rows if row["dataset"].endswith(voter)]
-                for index, bound in enumerate(bounds(quick)):
+                for index, bound in enumerate(BOUNDS):
                     reported = [
                         row for epsilon in points for row in mine if (row["bound"], row["budget"]) == (bound, epsilon)
                     ]

@@ -259,7 +259,7 @@ def test_every_row_runs_and_states_its_budget_its_unit_and_its_noise(shared, tmp
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "quick" / "results.json").read_text())
-    assert len(rows) == 2 * (2 + 2 * 2)  # two that do not vote, and two bounds at two budgets
+    assert len(rows) == 2 * (2 + 2 * 4)
     for row in rows:
         assert all(0 <= row[name] <= 1 for name in ("mean", "macro_f1", "mean_average_precision"))
         if row["budget"] is None:

@@ -153,7 +153,7 @@ class History:
             self._go(phi, covariance, reached, np.flatnonzero(reached + (1 << level) <= end), level)
         return phi, covariance
 
-    def known(self, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    def shared(self, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """Noises that steps share, which are a part of what is owed since each of some steps; here there are none.
 
         Args:
@@ -329,7 +329,7 @@ class RowState:
         moved = through[which] @ values
         if factors.any():
             moved += factors[which] @ stream.normals_of(rows, size * width).reshape(len(rows), size, width)
-        for step, places, weight in self._history.known(starts - before):
+        for step, places, weight in self._history.shared(starts - before):
             owed = np.zeros(len(starts), bool)
             owed[places] = True
             chosen = np.flatnonzero(owed[which])

@@ -8,22 +8,23 @@ length, and the noise of step j is
 so each node's z comes once and goes once. With r[j] for what a unit of noise in step j has become in the state by step
 t, a row that was last known at step p is owed
 
-    Σ r[k] z[k]            nodes that came since p and are on the stack at t: known by name
-  - Σ r[left[k]] z[k]      nodes that were on the stack at p and have gone since: known by name
-  + Σ (r[k] - r[left[k]]) z[k]   nodes that came and went since p: one normal number with the sum of their variances
+    Σ r[k] z[k]                     nodes that came since p and are on the stack at t
+  - Σ r[left[k]] z[k]               nodes that were on the stack at p and have gone since
+  + Σ (r[k] - r[left[k]]) z[k]      nodes that came and went since p
 
-The last nodes are never asked for again, so no single one is needed; in plain SGD at one rate they cancel.
-The others are a function of the run's key, the table, the row and the step in which the node came. So all that is read
-or released has the law of dense noise, under every optimiser that `deferred` takes.
+Other reads may need the nodes of the first two lines, too. So each of these is a function of the run's key, the table,
+the row and the step in which the node came. The nodes of the last line are never needed again: one normal number has
+the sum of their variances. In plain SGD at one rate they cancel. So all that is read or released has the law of dense
+noise, under every optimiser that `deferred` takes.
 
-A node of the efficient estimator holds a share of every node below it, which takes O(t) numbers to know by name; and a
-new tree makes the server forget its momentum. Both are refused.
+A node of the efficient estimator holds a share of every node below it, so that a row would need O(t) numbers; and a new
+tree makes the server forget its momentum. Both are refused.
 
 >>> history = TreeHistory(Tree(estimator="plain", rounds=8, noise_multiplier=1.0))
 >>> for _ in range(6): history.append(rate=1.0, noise_std=1.0)
->>> [(node, weight.item()) for node, _, weight in history.known(np.array([0]))]  # six steps: of four and of two
+>>> [(node, weight.item()) for node, _, weight in history.shared(np.array([0]))]  # six steps: of four and of two
 [(3, -1.0), (5, -1.0)]
->>> [(node, weight.item()) for node, _, weight in history.known(np.array([3]))]  # and two that were there and went
+>>> [(node, weight.item()) for node, _, weight in history.shared(np.array([3]))]  # and two that were there and went
 [(1, 1.0), (2, 1.0), (3, -1.0), (5, -1.0)]
 
 References:
@@ -33,6 +34,7 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -47,19 +49,11 @@ class TreeHistory(History):
 
     Args:
         tree: planned.
-        momentum, nesterov, weight_decay, averaged: as for `History`.
+        optimiser: as for `History`.
     """
 
-    def __init__(
-        self,
-        tree: Tree,
-        *,
-        momentum: float = 0.0,
-        nesterov: bool = False,
-        weight_decay: float = 0.0,
-        averaged: bool = False,
-    ) -> None:
-        super().__init__(momentum=momentum, nesterov=nesterov, weight_decay=weight_decay, averaged=averaged)
+    def __init__(self, tree: Tree, **optimiser: Any) -> None:
+        super().__init__(**optimiser)
         self.plain, self._tree = False, tree
         self._forget()
 
@@ -73,30 +67,28 @@ class TreeHistory(History):
         self._reach[at] = inwards * noise_std
         self._left = grown(self._left, at)
         self._left[at] = _STAYS
-        gone = {slot for slot, _ in self._tree.block(at).swallowed}
-        self._left[[step for slot, step in enumerate(self._stack) if slot in gone]] = at
-        self._stack = [step for slot, step in enumerate(self._stack) if slot not in gone] + [at]
-        self._unknown = None
+        self._left[list({*self._tree.needed(at)} - {*self._tree.needed(at + 1)})] = at
+        self._gone = None
 
     def between(
         self, starts: np.ndarray, end: int, *, noise_before: np.ndarray | None = None
     ) -> tuple[np.ndarray, np.ndarray]:
         """Φ and the covariance of the nodes that came and went since, from each of some steps to the present one."""
-        assert end == self.steps, "nodes are known at the present step"
+        assert end == self.steps, "nodes are weighed for the present step"
         phi, _ = super().between(starts, end)
-        if self._unknown is None:
+        if self._gone is None:
             reach, left = self._reach[:end], self._left[:end]
             moved = np.where((left != _STAYS)[:, None], reach - reach[left], 0.0)
             squares = np.zeros((end + 1, self.size, self.size))
             squares[:end] = moved[:, :, None] * moved[:, None, :]
-            self._unknown = np.cumsum(squares[::-1], axis=0)[::-1]
-        return phi, self._unknown[starts if noise_before is None else starts - noise_before]
+            self._gone = np.cumsum(squares[::-1], axis=0)[::-1]
+        return phi, self._gone[starts if noise_before is None else starts - noise_before]
 
-    def known(self, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+    def shared(self, starts: np.ndarray) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """The nodes on the stack at some steps and now, in order."""
         order = np.argsort(starts, kind="stable")
         rising = starts[order]
-        nodes = set(self._stack).union(*(self._tree.needed(start) for start in np.unique(rising).tolist()))
+        nodes = set[int]().union(*(self._tree.needed(step) for step in {self.steps, *rising.tolist()}))
         for node in sorted(nodes):
             left = int(self._left[node])
             if left == _STAYS:
@@ -114,5 +106,4 @@ class TreeHistory(History):
 
     def _forget(self) -> None:
         self._reach, self._left = np.zeros((0, self.size)), np.zeros(0, np.int64)
-        self._stack: list[int] = []
-        self._unknown: np.ndarray | None = None
+        self._gone: np.ndarray | None = None

@@ -26,7 +26,7 @@ a running norm take steps of about their rate in every coordinate, so theirs is 
 
 **Clip norm.** 1, and under noise `TABLE_NORM` for classes in a table. With a norm of 1 nearly all gradients of a table
 are clipped, those of rare classes most: too few of these are predicted, and the log loss may be worse than that of a
-constant. Without noise nothing limits the rate, and a larger norm learns the rows by heart.
+constant. Without noise nothing limits the rate, and a larger norm overfits.
 
 **Users.** Cohorts of virtual clients are made smaller where there are fewer users than planned.
 

@@ -91,10 +91,7 @@ def facts_of(
         mechanism=_mechanism(private_sum, rounds)
         if initial_release is None
         else _both(initial_release, private_sum, rounds),
-        # a user who is alone in a group moves the sum by one bound, and no choice of records rules that out
-        attained=initial_release is None
-        and not isinstance(private_sum.grouping, VirtualClients)
-        and (not private_sum.mechanism.stream or private_sum.sampler.reaches_limits),
+        attained=initial_release is None and private_sum.attained,
         assumptions=(
             *_assumptions(plan, private_sum, rounds),
             *plan.assumptions(),

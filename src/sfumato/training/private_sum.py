@@ -64,6 +64,16 @@ class PrivateSum:
         return self.mechanism.stream or self.sampler.participation(self.rounds) is not None
 
     @property
+    def attained(self) -> bool:
+        """Whether some records make the rounds cost what their event says; if not, it is an upper bound alone.
+
+        A user who is alone in a virtual client moves the sum by one bound, and no choice of records rules that out.
+        The event of noise that rounds share allows any rounds within the sampler's limits.
+        """
+        grouped = isinstance(self.grouping, VirtualClients)
+        return not grouped and (not self.mechanism.stream or self.sampler.reaches_limits)
+
+    @property
     def relative_sensitivity(self) -> float:
         """By how many contributions' bounds one unit moves the sum, between neighbours."""
         return self.grouping.relative_sensitivity(self.sampler.adjacency)

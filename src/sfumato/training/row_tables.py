@@ -15,7 +15,7 @@ import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -295,16 +295,18 @@ class OwedTables(Tables):
                 f"deferred noise needs plain SGD, with or without momentum, got {steps.optimizer}; use server=sgd, or "
                 "tables=adafest, or tables=dense"
             )
-        kept = {"momentum": steps.momentum, "nesterov": steps.nesterov, "weight_decay": steps.weight_decay}
-        averaged = steps.average is not None
-        if isinstance(mechanism, Tree):
-            self._history = TreeHistory(mechanism, **kept, averaged=averaged)
-        else:
-            self._history = History(**kept, averaged=averaged)
+        optimiser: dict[str, Any] = {
+            "momentum": steps.momentum,
+            "nesterov": steps.nesterov,
+            "weight_decay": steps.weight_decay,
+            "averaged": steps.average is not None,
+        }
+        is_tree = isinstance(mechanism, Tree)
+        self._history = TreeHistory(mechanism, **optimiser) if is_tree else History(**optimiser)
         self._rows = {name: RowState(name, weight, self._history) for name, weight in self._weights.items()}
 
     def takes(self, mechanism: Mechanism) -> bool:
-        """With that of a tree of which a row needs few nodes, too."""
+        """Also the noise of one tree, of which a row needs few nodes."""
         if isinstance(mechanism, Tree):
             return mechanism.estimator == "plain" and mechanism.restart is None
         return super().takes(mechanism)

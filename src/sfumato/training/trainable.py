@@ -193,7 +193,7 @@ class Trainable:
         """Put the tensors that are not trained back; those that this module began with are kept where they differ."""
         for name, tensor in tensors.items():
             kept = self._kept[name]
-            if kept.shape == tensor.shape and not same_values(kept, tensor.to(kept.device)):
+            if not same_values(kept, tensor.to(kept.device)):
                 self._began.setdefault(name, kept.clone())
             kept.copy_(tensor)
         self.put_back(everything=True)
