@@ -4,6 +4,7 @@ import ast
 import dataclasses
 import errno
 import os
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -279,6 +280,40 @@ def test_work_that_fails_is_no_result() -> None:
 
     assert guard.histories([fails]) is None
     assert guard.histories([lambda: 1.0]) == [1.0]
+
+
+class _InFile:
+    """Keeps its first unit in a file, which takes a while to write."""
+
+    state_message = "what is given depends on the first unit"
+    tolerance = None
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def placeholders(self) -> None:
+        raise TypeError("takes none")
+
+    def outcomes(self, units: Sequence[int]) -> Tensor:
+        return torch.stack([self._outcome(unit) for unit in units])
+
+    def _outcome(self, unit: int) -> Tensor:
+        guard.at(unit)
+        if not self._path.exists():
+            with self._path.open("w") as file:
+                file.write("unit ")
+                file.flush()
+                time.sleep(0.5)
+                file.write(str(unit))
+        return torch.tensor([float(self._path.read_text().split()[1])], dtype=torch.float64)
+
+
+@pytest.mark.skipif(not guard.can_fork(), reason="needs Linux and no GPU in use")
+def test_a_process_that_reads_what_another_one_is_just_writing_is_tried_again(tmp_path: Path) -> None:
+    """Or else nothing would be compared, and what is kept in the file by then is the same for all."""
+    findings = try_out(_InFile(tmp_path / "first"), [3, 4])
+    assert findings.refusal == _InFile.state_message
+    assert findings.fresh
 
 
 # The check of models and losses on placeholder examples, on double precision and on fresh copies.

@@ -340,20 +340,31 @@ def watched(works: Sequence[Work], *, at_once: bool = True) -> list[History] | N
         at_once: run them side by side; False where they share open files.
 
     Returns:
-        the results in their order; None if there is no fork here, none is left, or one failed or took too long.
+        the results in their order; None if there is no fork here, none is left, or one failed or took too long. Where
+        one of several at once failed, all run again, one after the other: it may have read a file that another one
+        was just writing.
     """
     if not can_fork():
         return None
     importlib.import_module("torch._dynamo")  # torch loads it at its first step; each process would for itself
     _files.began = time.time_ns() - _CLOCK
-    found = []
+    found = _run(works, at_once=at_once)
+    if at_once and len(found) > 1 and None in found and not _hung:
+        found = _run(works, at_once=False)
+    whole = [each for each in found if each is not None]
+    return whole if len(whole) == len(works) else None
+
+
+def _run(works: Sequence[Work], *, at_once: bool) -> list[History | None]:
+    """What `watched` gives, with None for each process that failed; ends early where there are no more processes."""
+    found: list[History | None] = []
     waiting: list[tuple[int, int]] = []
     try:
         for work in works:
             try:
                 waiting.append(_started(work))
             except OSError:  # no more processes or memory for them
-                return None
+                return []
             if not at_once:
                 found.append(_result(*waiting.pop()))
         while waiting:
@@ -361,7 +372,7 @@ def watched(works: Sequence[Work], *, at_once: bool = True) -> list[History] | N
     finally:
         for child, pipe in waiting:
             _end(child, pipe)
-    return None if any(each is None for each in found) else found
+    return found
 
 
 def _started(work: Work) -> tuple[int, int]:
@@ -397,7 +408,7 @@ def _started(work: Work) -> tuple[int, int]:
         os._exit(0)
 
 
-def _result(child: int, pipe: int) -> Any:
+def _result(child: int, pipe: int) -> History | None:
     """What a process wrote; None if it failed or took too long."""
     parts, end = [], time.monotonic() + _SECONDS
     try:
