@@ -1,13 +1,14 @@
 """What the recipes of PrivacyFace share: what a backbone gains from other clients' clusters.
 
 A recipe gives people, how a network begins, and rows; `main` trains each with `PrivacyFace` and measures it on
-identities that no one trained on; `cells` has the options. A recipe fails if no private cluster was released.
+identities that no one trained on, after every round, too; `cells` has the options. Where rows are swept, accuracy.svg
+shows recall by round, by ε and by ρ. A recipe fails if no private cluster was released.
 """
 
 import hashlib
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,11 +24,17 @@ from sfumato._files import read_json, write_json
 from sfumato.data import UserDataset
 from sfumato.federated.losses import CosFace
 from sfumato.federated.privacyface import PrivacyFace
+from sfumato.report.plots import COLOURS, save
 
 FAR, FOLDS = 1e-3, 10
 ALL, CONTROL = "all", "FedAvg"
 INSIDE = {"loss_radius": 0.0}
 """Negatives push pictures away inside the cap, too; the paper's term is a constant there."""
+
+INSIDE_TITLE = ", ρ = 0 in the loss"
+
+LINES = (CONTROL, "+ p̂", f"+ p̂{INSIDE_TITLE}", "+ p", f"+ p{INSIDE_TITLE}", "global")
+"""Methods in the figure, without their ε."""
 
 DIMENSIONS = 128
 """Of the embeddings of `network`."""
@@ -46,6 +53,7 @@ class Row:
         plan: settings of `PrivacyFace`; None for the start.
         epsilon: of the whole run; None where the backbone has no noise.
         control: the method, of the same start, that this one is compared with.
+        swept: what is varied, and its value: the row is in the table and the figure of that alone.
     """
 
     start: str
@@ -53,6 +61,7 @@ class Row:
     plan: dict[str, Any] | None
     epsilon: float | None = None
     control: str = CONTROL
+    swept: tuple[str, float] | None = None
 
     @property
     def releases(self) -> bool:
@@ -87,7 +96,7 @@ class Recipe:
         started: gives the network of a row and seed before the clients train, from these and what `people` takes.
         settings: fields of all plans, by start.
         quick: fields of plans that end within a minute or so, for rows that have them.
-        lone: names of rows with one seed, for the time they take.
+        base: of clusters where they are not varied, "ε" and "ρ"; none where accuracy.svg is not drawn.
         data: whether --data may name where the data lies.
         results: the file that is written.
     """
@@ -99,9 +108,17 @@ class Recipe:
     started: Callable[[Row, int, Path | None, bool], nn.Module]
     settings: Mapping[str, Mapping[str, Any]]
     quick: Mapping[str, Any]
-    lone: Collection[str] = ()
+    base: Mapping[str, float] = field(default_factory=dict[str, float])
     data: cells.Data = "optional"
     results: str = "results.json"
+
+    def plain(self, method: str) -> str:
+        """A method's name in the figure."""
+        return without_epsilon(method, self.base["ε"]) if self.base else method
+
+    def drawn(self, row: Row) -> bool:
+        """Whether the row is measured after every round."""
+        return bool(self.base) and row.swept is None and self.plain(row.method) in LINES
 
 
 def methods(clusters: Mapping[str, Any], epsilon: float, silos: Sequence[str]) -> dict[str, dict[str, Any] | None]:
@@ -119,8 +136,8 @@ def methods(clusters: Mapping[str, Any], epsilon: float, silos: Sequence[str]) -
         f"+ p̂, ε = {epsilon:g}": {"sharing": noisy},
         "+ p": {"sharing": {"kind": "exact", **clusters}},
         "global": {"sharing": {"kind": "pooled"}},
-        f"+ p̂, ε = {epsilon:g}, ρ = 0 in the loss": {"sharing": {**noisy, **INSIDE}},
-        "+ p, ρ = 0 in the loss": {"sharing": {"kind": "exact", **clusters, **INSIDE}},
+        f"+ p̂, ε = {epsilon:g}{INSIDE_TITLE}": {"sharing": {**noisy, **INSIDE}},
+        f"+ p{INSIDE_TITLE}": {"sharing": {"kind": "exact", **clusters, **INSIDE}},
         f"naive: noise on every centre, ε = {epsilon:g}": {"sharing": {"kind": "naive", "epsilon": epsilon}},
         "FedFace": {"sharing": {"kind": "fedface"}},
         **{f"expert: {name}": {"sharing": {"kind": "expert", "silo": n}} for n, name in enumerate(silos)},
@@ -128,38 +145,57 @@ def methods(clusters: Mapping[str, Any], epsilon: float, silos: Sequence[str]) -
 
 
 def rows(
-    clusters: Mapping[str, Any], epsilon: float, silos: Sequence[str], private: Mapping[str, Any]
+    clusters: Mapping[str, Any],
+    epsilon: float,
+    silos: Sequence[str],
+    private: Mapping[str, Any],
+    *,
+    epsilons: Sequence[float],
+    radii: Sequence[float],
 ) -> dict[str, Row]:
-    """Some methods from a strong start; from a weak one all, with drop-out, and a private backbone.
+    """All methods but experts from a strong start; from a weak one also these, drop-out, a private backbone, and
+    ε and ρ of clusters varied.
 
     Args:
         clusters, epsilon, silos: as for `methods`.
         private: fields of a plan whose backbone has noise, calibrated to ε = 8 and 2; clusters get half of it.
+        epsilons, radii: other values for clusters, one varied at a time.
     """
     found = methods(clusters, epsilon, silos)
     noisy = f"+ p̂, ε = {epsilon:g}"
-    made = [Row(start="strong", method=name, plan=found[name]) for name in tuple(found)[:5]]
+    made = [
+        Row(start="strong", method=name, plan=plan) for name, plan in found.items() if not name.startswith("expert")
+    ]
     made += [Row(start="weak", method=name, plan=settings) for name, settings in found.items()]
     for percent in (25, 50, 75, 100):
-        for name in (CONTROL, noisy, f"{noisy}, ρ = 0 in the loss"):
+        for name in (CONTROL, noisy, f"{noisy}{INSIDE_TITLE}"):
             settings = {**(found[name] or {}), "drop_out": percent / 100}
             made.append(Row(start="weak", method=f"drop-out {percent} %: {name}", plan=settings))
     for both in (8.0, 2.0):
         sharing = {"kind": "private", **clusters, **INSIDE, "epsilon": both / 2}
         name = f"private backbone and p̂, ε = {both:g} for both"
         made.append(Row(start="weak", method=name, plan={"sharing": sharing, **private}, epsilon=both))
+    for axis, name_of, values in (("ε", "epsilon", epsilons), ("ρ", "radius", radii)):
+        for value in values:
+            for name in (noisy, f"{noisy}{INSIDE_TITLE}"):
+                sharing = {**(found[name] or {})["sharing"], name_of: value}
+                title = without_epsilon(name, epsilon)
+                made.append(Row(start="weak", method=title, plan={"sharing": sharing}, swept=(axis, value)))
     return by_name(made)
 
 
-def lone(all_rows: Mapping[str, Row]) -> list[str]:
-    """Those of `rows` with one seed, for the time they take: all but the first methods of the weak start."""
-    several = [row.method for row in all_rows.values() if row.start == "weak"][:7]
-    return [key for key, row in all_rows.items() if row.start == "strong" or row.method not in several]
+def without_epsilon(method: str, epsilon: float) -> str:
+    """What rows over ε or ρ are called."""
+    return method.replace(f", ε = {epsilon:g}", "")
 
 
 def by_name(made: Sequence[Row]) -> dict[str, Row]:
     """Rows by the name of their runs."""
-    return {f"{row.start}: {row.method}": row for row in made}
+    return {f"{row.start}: {row.method}{_at(row)}": row for row in made}
+
+
+def _at(row: Row) -> str:
+    return "" if row.swept is None else " at {} = {:g}".format(*row.swept)
 
 
 def main(recipe: Recipe) -> None:
@@ -171,7 +207,6 @@ def main(recipe: Recipe) -> None:
         partial(table, recipe),
         data=recipe.data,
         results=recipe.results,
-        lone=recipe.lone,
     )
 
 
@@ -187,8 +222,15 @@ def network() -> nn.Sequential:
     )
 
 
-def begun(public: UserDataset, seed: int, epochs: int) -> nn.Module:
-    """A network that only public identities have trained, and whose mean embedding of them is zero; kept in .cache."""
+def begun(public: UserDataset, seed: int, epochs: int, *, centred: UserDataset | None = None) -> nn.Module:
+    """A network that only public identities have trained, kept in .cache; its mean embedding of `centred` is zero.
+
+    Args:
+        public: whose pictures train it.
+        seed: of its weights and the order of pictures.
+        epochs: passes over the pictures.
+        centred: public identities whose mean is subtracted; None for those that trained it.
+    """
     torch.manual_seed(seed)
     model = network()
     key = hashlib.sha256(repr((seed, epochs, str(network()), public.fingerprint())).encode()).hexdigest()[:16]
@@ -210,7 +252,8 @@ def begun(public: UserDataset, seed: int, epochs: int) -> nn.Module:
 
     weights = torch.from_numpy(np.array(public_features.cached(f"strided-network-{key}", train)))
     nn.utils.vector_to_parameters(weights, model.parameters())
-    pictures = public.examples_of(np.arange(len(public)))[0]
+    around = public if centred is None else centred
+    pictures = around.examples_of(np.arange(len(around)))[0]
     with torch.no_grad():  # embeddings have a common direction otherwise, and all centres lie in one cap
         total = sum(model(data.to_tensor(np.asarray(some))).sum(dim=0) for some in np.array_split(pictures, _PARTS))
         model[-1].bias -= total / len(pictures)  # pyright: ignore
@@ -243,12 +286,19 @@ def cell(recipe: Recipe, method: str, seed: int, run: Path, quick: bool, folder:
     run.mkdir(parents=True, exist_ok=True)
     row, parts = recipe.rows[method], recipe.people(folder, quick)
     model = recipe.started(row, seed, folder, quick)
-    found: dict[str, Any] = {"clusters": 0, "kilobytes": None, "epsilon": None, "delta": None}
+    found: dict[str, Any] = {"clusters": 0, "kilobytes": None, "epsilon": None, "delta": None, "by_round": []}
     if row.plan is not None:
         sizes = [len(each) for each in parts.silos.values()]
         plan = planned(recipe, row, seed, sizes, quick)
         begun = (run / "fit" / "checkpoint" / "state.safetensors").exists()
-        result = plan.fit(model, parts.silos, public=parts.public, out=run / "fit", resume=begun)
+        result = plan.fit(
+            model,
+            parts.silos,
+            public=parts.public,
+            validation=_merged(parts.unseen) if recipe.drawn(row) else None,
+            out=run / "fit",
+            resume=begun,
+        )
         model, delta = result.model, plan.delta_of(sizes)
         rounds = [each for each in result.history if "bytes_besides" in each]
         found = {
@@ -256,8 +306,21 @@ def cell(recipe: Recipe, method: str, seed: int, run: Path, quick: bool, folder:
             "kilobytes": sum(each["bytes_besides"] for each in rounds) / 1000,
             "epsilon": result.statement.epsilon if plan.covered else None,
             "delta": delta if plan.covered else None,
+            "by_round": [
+                each["recall_at_far"][f"{FAR:g}"] for each in result.history if each.get("evaluation") == "validation"
+            ],
         }
     write_json(run / "measured.json", {**found, **measure(model, parts.unseen, 2 if quick else FOLDS)})
+
+
+def _merged(people: Mapping[str, UserDataset]) -> UserDataset:
+    rows, names = [], []
+    for users in people.values():
+        values, _, counts = users.examples_of(np.arange(len(users)))
+        rows.append(np.asarray(values))
+        names.append(np.repeat([str(name) for name in users.user_ids], counts))
+    owners = np.concatenate(names)
+    return data.from_arrays(np.concatenate(rows), owners, owners)
 
 
 def measure(model: nn.Module, people: Mapping[str, UserDataset], folds: int) -> dict[str, Any]:
@@ -293,24 +356,25 @@ def measure(model: nn.Module, people: Mapping[str, UserDataset], folds: int) -> 
 
 
 def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
-    """Rows of all methods: recall, how far it is above FedAvg's with the same seed, accuracy, and what is sent.
+    """Rows of all methods: recall, how far it is above FedAvg's with the same seed, accuracy, what is sent, recall by
+    round, and over what is swept. Draws accuracy.svg of the last two.
 
     A row is of the seeds that have run; one of which none has run is left out.
     """
     found: dict[str, dict[int, dict[str, Any]]] = {}
     for key in recipe.rows:
-        files = {seed: place(key, seed) / "measured.json" for seed in range(1 if key in recipe.lone else seeds)}
+        files = {seed: place(key, seed) / "measured.json" for seed in range(seeds)}
         if there := {seed: read_json(file) for seed, file in files.items() if file.exists()}:
             found[key] = there
     if not any(each["clusters"] for key in found if recipe.rows[key].releases for each in found[key].values()):
         sys.exit("no private cluster was released: take a larger radius, a lower threshold or a larger epsilon")
     made: list[dict[str, Any]] = []
 
-    def add(key: str, metric: str, column: str, values: list[float]) -> None:
+    def add(key: str, metric: str, column: str, values: Sequence[float]) -> None:
         row, first = recipe.rows[key], next(iter(found[key].values()))
         made.append(
             {
-                "method": row.method,
+                "method": recipe.plain(row.method) if " over " in metric else row.method,
                 "dataset": f"{recipe.dataset}, {row.start} start",
                 "metric": metric,
                 "measure": column,
@@ -325,7 +389,8 @@ def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: 
 
     columns = list(next(iter(next(iter(found.values())).values()))["accuracy"])
     for start in recipe.settings:
-        own = {key: recipe.rows[key] for key in found if recipe.rows[key].start == start}
+        both = {key: recipe.rows[key] for key in found if recipe.rows[key].start == start}
+        own = {key: row for key, row in both.items() if row.swept is None}
         for key in own:
             for column in (ALL, *columns):
                 add(key, f"recall@FAR={FAR:g}", column, [each["recall"][column] for each in found[key].values()])
@@ -349,4 +414,58 @@ def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: 
             values = [each["kilobytes"] or 0.0 for each in found[key].values()]
             if any(values):
                 add(key, "kB that clients send besides the backbone", "all rounds", values)
+        for key in own:
+            for number, values in enumerate(zip(*(each["by_round"] for each in found[key].values()), strict=True), 1):
+                add(key, f"recall@FAR={FAR:g} by round", f"round {number}", values)
+        for axis, value, key in sorted(_swept(recipe, both)):
+            recall = [each["recall"][ALL] for each in found[key].values()]
+            add(key, f"recall@FAR={FAR:g} over {axis}", f"{axis} = {value:g}", recall)
+    if recipe.base:
+        draw(recipe, made, place("", 0).parent if quick else recipe.folder)
     return made
+
+
+def _swept(recipe: Recipe, rows: Mapping[str, Row]) -> list[tuple[str, float, str]]:
+    """What is varied, the value, and the row: those that are swept, and for each value of the plan that they vary."""
+    found = [(*row.swept, key) for key, row in rows.items() if row.swept is not None]
+    there = {row.method for row in rows.values() if row.swept is not None}
+    plain = {key: recipe.plain(row.method) for key, row in rows.items() if row.swept is None}
+    return found + [(axis, value, key) for axis, value in recipe.base.items() for key in plain if plain[key] in there]
+
+
+def draw(recipe: Recipe, made: Sequence[Mapping[str, Any]], folder: Path) -> None:
+    """Recall by round, over ε and over ρ; FedAvg and training in one place as lines, as nothing of theirs is varied."""
+    start = next((row.start for row in recipe.rows.values() if row.swept is not None), "")
+    own = [row for row in made if row["dataset"].endswith(f", {start} start")]
+    ends = {
+        row["method"]: row["mean"] for row in own if row["metric"] == f"recall@FAR={FAR:g}" and row["measure"] == ALL
+    }
+
+    def points(metric: str) -> dict[str, list[tuple[float, float]]]:
+        lines: dict[str, list[tuple[float, float]]] = {}
+        for row in own:
+            if row["metric"] == f"recall@FAR={FAR:g} {metric}":
+                lines.setdefault(row["method"], []).append((float(row["measure"].split()[-1]), row["mean"]))
+        return lines
+
+    def fill(figure: Any) -> None:
+        panels, colours = figure.subplots(1, 3, sharey=True), dict(zip(LINES, COLOURS, strict=False))
+        for axes, (metric, name) in zip(panels, (("by round", "round"), ("over ε", "ε"), ("over ρ", "ρ")), strict=True):
+            lines = {recipe.plain(method): each for method, each in points(metric).items()}
+            for method, colour in colours.items():
+                if method in lines:
+                    axes.plot(*zip(*sorted(lines[method]), strict=True), marker="o", markersize=3, color=colour)
+                elif method in ends and method in (CONTROL, "global"):
+                    axes.axhline(ends[method], color=colour, linewidth=0.8, linestyle="--")
+            axes.set_xlabel(name)
+            axes.spines[["top", "right"]].set_visible(False)
+        values = sorted({at for line in points("over ε").values() for at, _ in line})
+        panels[1].set_xscale("log")
+        panels[1].set_xticks(values, [f"{value:g}" for value in values])
+        panels[1].minorticks_off()
+        panels[0].set_ylabel(f"recall at FAR {FAR:g}")
+        for method, colour in colours.items():
+            panels[0].plot([], [], color=colour, label=method)
+        figure.legend(loc="outside lower center", ncols=3, frameon=False)
+
+    save(folder / "accuracy.svg", (9.6, 3.8), fill)

@@ -2,8 +2,9 @@
 
     trained.py [--quick] [--seeds N] [--jobs N] [--out DIR] [--only TEXT] [--data FOLDER]
 
-It writes trained.json, for the page trained.md. The clients are those of run.py without some people, whom no one trains
-on. One linear layer behind MobileFaceNet's frozen features is trained. Fails if no private cluster was released.
+It writes trained.json, for the page trained.md, and accuracy.svg. The clients are those of run.py without some people,
+whom no one trains on. One linear layer behind MobileFaceNet's frozen features is trained. Fails if no private cluster
+was released.
 """
 
 import sys
@@ -17,7 +18,7 @@ import figures
 import numpy as np
 import torch
 from clients import CLIENTS, PUBLIC, Client
-from privacyface_recipe import People, Recipe, Row, lone, main, rows
+from privacyface_recipe import People, Recipe, Row, main, rows
 from torch import nn
 
 from sfumato import data
@@ -43,7 +44,14 @@ CLUSTERS = {
     "groups": figures.GROUPS,
     "dimensions": figures.DIMENSIONS,
 }
-ROWS = rows(CLUSTERS, figures.PLAN.epsilon, CLIENTS, PRIVATE)
+ROWS = rows(
+    CLUSTERS,
+    figures.PLAN.epsilon,
+    CLIENTS,
+    PRIVATE,
+    epsilons=[each for each in figures.EPSILONS if each != figures.PLAN.epsilon],
+    radii=[each for each in figures.RADII if each != figures.PLAN.radius],
+)
 
 
 @cache
@@ -70,12 +78,17 @@ def _users(client: Client, kept: np.ndarray) -> UserDataset:
     return data.from_arrays(client.features[rows], names, names)
 
 
+def backbone() -> nn.Linear:
+    """The layer that is trained."""
+    return nn.Linear(512, 128)
+
+
 def started(row: Row, seed: int, folder: Path | None, quick: bool) -> nn.Linear:
     """The layer before the clients train."""
     if row.start == "strong":
         return clients.network(folder).embedding
     torch.manual_seed(seed)
-    layer = nn.Linear(512, 128)
+    layer = backbone()
     public = clients.clients(folder, quick)[PUBLIC]
     rows, owners = torch.from_numpy(public.features), torch.from_numpy(public.owners)
     head = nn.Parameter(torch.randn(len(public.identities), 128))
@@ -103,7 +116,7 @@ RECIPE = Recipe(
         "cohort": {"size": 4, "users_per_client": 8},
         "sharing.threshold": CLUSTERS["threshold"] // figures.QUICK,
     },
-    lone=lone(ROWS),
+    base={"ε": figures.PLAN.epsilon, "ρ": figures.PLAN.radius},
     results="trained.json",
 )
 

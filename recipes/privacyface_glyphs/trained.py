@@ -27,7 +27,7 @@ SIZE = replace(FULL, private=100)
 EPSILON = 2.0
 CLUSTERS = {"radius": 1.3, "threshold": 40, "groups": 16, "dimensions": 32}
 METHODS = methods(CLUSTERS, EPSILON, CLIENTS)
-JOINT: dict[str, Any] = {"scheme": "fedsgd", "steps": 50, "client.learning_rate": 0.02}
+JOINT: dict[str, Any] = {"scheme": "fedsgd", "steps": 50, "client.learning_rate": 0.005}
 """Joint steps: 50 batches are one pass over 400 identities."""
 
 START = "public"
@@ -75,7 +75,7 @@ RECIPE = Recipe(
     rows=ROWS,
     people=people,
     started=started,
-    settings={START: {"rounds": 2, "client.learning_rate": 0.02, "client.batch_size": 32}},
+    settings={START: {"rounds": 2, "client.learning_rate": 0.005, "client.batch_size": 32}},
     quick={"rounds": 1, "sharing.threshold": 20},
     data="none",
     results="trained.json",

@@ -47,7 +47,8 @@ def test_a_dry_run_says_how_large_a_group_must_be_and_writes_nothing(sfumato, wo
     assert "a group needs about" in done.out
     assert "at its end the run would state" in done.out
     tiny = sfumato(*[word if word != "4" else "0.01" for word in words], "--dry-run")
-    assert "no group can be so large" in tiny.out
+    assert "more than all 600" in tiny.out
+    assert "raise --epsilon, or take fewer --dimensions" in " ".join(tiny.out.split())
     assert {each.name for each in tmp_path.iterdir()} == {"private.parquet", "public.parquet"}
 
 
@@ -55,6 +56,12 @@ def test_a_run_without_a_large_group_says_what_to_change(sfumato, words, tmp_pat
     done = sfumato(*words[:-1], "599", "--out", str(tmp_path / "run"))
     assert done.code == 0, done.err
     assert "no group reached 599 identities" in done.out
+    kept = load_file(tmp_path / "run" / "model.safetensors")
+    assert (kept["directions"].shape, kept["unused"].shape) == ((0, 16), (1, 16))
+    released = json.loads((tmp_path / "run" / "statement.json").read_text())["disclosure"]["released"]
+    assert "also of those that are not used" in released
+    again = sfumato(*words[:-1], "599", "--out", str(tmp_path / "run"), "--resume", "--json")
+    assert json.loads(again.out)["already"]
 
 
 REFUSED = {
@@ -62,6 +69,7 @@ REFUSED = {
     "threshold": (["--threshold", "601", "--out", "run"], "needs as many identities, got 600"),
     "radius": (["--radius", "3.2", "--out", "run"], "radius must be in"),
     "groups": (["--groups", "101", "--out", "run"], "101 groups need as many public embeddings, got 100"),
+    "other dimensions": (["--candidates", "wide.parquet", "--dry-run"], "centres have 16 dimensions and candidates 24"),
     "dimensions": (
         ["--dimensions", "17", "--out", "run"],
         "dimensions is 17, and there are 100 public embeddings of 16 dimensions",
@@ -72,6 +80,7 @@ REFUSED = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_it_is_refused_in_one_line(sfumato, words, name, tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
+    table(tmp_path / "wide.parquet", 100, 3, dimensions=24)
     more, said = REFUSED[name]
     done = sfumato(*words, *more)
     assert done.code == 2

@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
@@ -67,6 +69,73 @@ def test_a_private_run_of_two_organisations_fits_together(sfumato, words, tmp_pa
     assert json.loads(again.out)["already"]
 
 
+@pytest.mark.parametrize(("silos", "said"), [("1", "No person is an identity of more"), ("2", "may hold the same")])
+def test_a_statement_names_what_silos_release_and_whom_each_trusts(sfumato, words, silos, said) -> None:
+    done = sfumato(*words, "--epsilon", "8", "--silos", silos, "--dry-run", "--json")
+    assert done.code == 0, done.err
+    statement = json.loads(done.out)["statement"]
+    assert "adds the noise before anything leaves it" in statement["disclosure"]["trust_model"]
+    assert "its clusters and noisy updates" in statement["disclosure"]["released"]
+    assert sum(said in json.dumps(line) for line in statement["assumptions"]) == 1
+    assert ("is in one of 2 silos" in json.dumps(statement["assumptions"])) is (silos == "1")
+
+
+def test_a_cohort_larger_than_the_smallest_silo_is_refused_with_its_size(sfumato, words) -> None:
+    done = sfumato(*words, "--epsilon", "8", "--cohort", "4", "--dry-run")
+    assert done.code == 2
+    assert "4 clients × 4 identities = 16 identities a round, but the smallest silo has 12" in done.err
+
+
+def test_a_test_on_people_of_a_silo_is_refused_in_a_dry_run_as_well(sfumato, people) -> None:
+    words = ["privacyface", "--data", people["north"], people["south"], "--public", people["public"], *RUN, *SMALL]
+    line = sfumato(*words, "--test", people["south"], "--dry-run").line
+    assert "'North_03' is in the test data and an identity of south.npz; leave it out of one" in line
+
+
+def faces(path: Path, names: list[str], seed: int) -> Path:
+    """A folder for each identity."""
+    rng = np.random.default_rng(seed)
+    for name in names:
+        (path / name).mkdir(parents=True)
+        for number in range(3):
+            Image.fromarray(rng.integers(0, 256, (28, 28), dtype=np.uint8)).save(path / name / f"{number}.png")
+    return path
+
+
+def test_tables_and_folders_may_be_silos_of_one_run(sfumato, people, tmp_path) -> None:
+    rows = faces(tmp_path / "rows", [f"row {n}" for n in range(12)], 7)
+    listed = [{"person": file.parent.name, "file": str(file)} for file in sorted(rows.glob("*/*.png"))]
+    pq.write_table(pa.Table.from_pylist(listed), tmp_path / "rows.parquet")
+    folder, public = (
+        faces(tmp_path / "folder", [f"f {n}" for n in range(12)], 8),
+        faces(tmp_path / "more", ["x", "y"], 9),
+    )
+    words = ["privacyface", "--data", tmp_path / "rows.parquet", folder, "--public", public, "--user", "person", *SMALL]
+    done = sfumato(*words, "--sharing", "backbone", "--channels", "1", "--dry-run")
+    assert done.code == 0, done.err
+    assert "rows.parquet: 12 identities" in done.out
+    (tmp_path / "none").mkdir()
+    refused = sfumato("privacyface", "--data", folder, tmp_path / "none", *SMALL, "--dry-run")
+    assert refused.code == 2
+    assert "none is none of: a packed store" in refused.err
+    assert "--text" not in refused.err
+
+
+def test_identities_without_a_silo_are_counted(sfumato, tmp_path) -> None:
+    files = sorted(faces(tmp_path / "rows", [f"row {n:02d}" for n in range(26)], 7).glob("*/*.png"))
+    silo = [None if n < 6 else f"silo {n // 3 % 2}" for n in range(len(files))]
+    listed = [{"person": f.parent.name, "file": str(f), "place": at} for f, at in zip(files, silo, strict=True)]
+    pq.write_table(pa.Table.from_pylist(listed), tmp_path / "rows.parquet")
+    words = ["privacyface", "--data", tmp_path / "rows.parquet", "--user", "person", "--input", "file", *SMALL]
+    words += ["--sharing", "backbone", "--channels", "1", "--dry-run"]
+    done = sfumato(*words, "--silo-of", "place")
+    assert done.code == 0, done.err
+    assert "left out: 2 identities that --silo-of puts into no silo" in done.out
+    refused = sfumato(*words, "--silo-of", "town")
+    assert refused.code == 2
+    assert "rows.parquet has no column 'town'; it has person, file, place" in refused.err
+
+
 def test_without_a_budget_the_clusters_alone_are_covered(sfumato, words, tmp_path) -> None:
     done = sfumato(*words, "--out", tmp_path / "run")
     assert done.code == 0, done.err
@@ -80,6 +149,10 @@ def test_a_dry_run_says_whether_clusters_can_be_released_and_writes_nothing(sfum
     assert done.code == 0, done.err
     assert "a group needs about" in done.out
     assert "in the densest cap" in done.out
+    assert "south.npz's 12" in done.out
+    assert "forecast: At ε = 8 with 26 identities" in done.out
+    wide = sfumato(*words, "--sharing.epsilon", "0.5", "--dry-run")
+    assert "raise --sharing.epsilon, or take fewer --sharing.dimensions" in " ".join(wide.out.split())
     assert set(tmp_path.iterdir()) == before
     narrow = sfumato(*words, "--sharing.radius", "0.05", "--sharing.threshold", "12", "--dry-run")
     assert narrow.code == 0, narrow.err

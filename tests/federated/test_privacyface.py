@@ -500,6 +500,14 @@ def test_silos_of_no_use_are_refused(silos, message):
         open_silos(planned(), silos, PUBLIC)
 
 
+@pytest.mark.parametrize("measured", ["validation", "test"])
+def test_people_of_a_silo_are_not_measured_on(measured, tmp_path):
+    """What a validation shows is not covered by any statement."""
+    with pytest.raises(InputError, match=f"'a000' is in the {measured} data and an identity of a"):
+        planned().fit(network(), SILOS, public=PUBLIC, out=tmp_path / "run", **{measured: SILOS["a"]})
+    assert not (tmp_path / "run").exists()
+
+
 def test_silos_without_a_name_are_numbered():
     users = [SILOS["a"], SILOS["b"]]
     for silos in (users, dict(enumerate(users, start=1))):

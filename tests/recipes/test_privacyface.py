@@ -111,6 +111,24 @@ def test_the_figure_of_caps_has_the_known_shares(script):
 
 
 @pytest.mark.shared
+def test_groups_of_alphabets_share_no_character_and_networks_begin_with_public_ones(script, shared):
+    run = script("privacyface_omniglot")
+    parts = run.people(shared, False)
+    everyone = [*parts.silos.values(), *parts.unseen.values(), parts.public]
+    names = [set(users.user_ids) for users in everyone]
+    assert sum(map(len, names)) == len(set().union(*names)) == 964
+    assert min(len(users) for users in parts.silos.values()) > 90
+    assert len(run.RECIPE.rows) == len({row.method for row in run.RECIPE.rows.values() if row.start == "strong"}) + len(
+        {(row.method, row.swept) for row in run.RECIPE.rows.values() if row.start == "weak"}
+    )
+    few = run.people(shared, True).public
+    turned = run.turned(few)
+    assert len(turned) == 4 * len(few)
+    first, other = few.examples(0)[0][0], turned.examples(1)[0][0]
+    np.testing.assert_array_equal(np.rot90(first, 1), other)
+
+
+@pytest.mark.shared
 def test_every_row_of_faces_runs_and_clusters_are_released(shared, tmp_path):
     command = [sys.executable, str(SCRIPT), "--quick", "--out", str(tmp_path), "--data", str(shared)]
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
@@ -148,10 +166,11 @@ def test_what_is_trained_is_measured_on_unseen_people_and_fails_without_clusters
     everyone = {name: client(name) for name in (*clients.CLIENTS, clients.PUBLIC)}
     monkeypatch.setattr(clients, "clients", lambda folder, quick: everyone)
     monkeypatch.setattr(clients, "network", lambda folder: SimpleNamespace(embedding=torch.nn.Linear(512, 128)))
-    starts = ("strong: start", "strong: FedAvg", "strong: + p̂, ε = 2", "weak: FedAvg")
+    starts = ("strong: start", "strong: FedAvg", "strong: + p̂, ε = 2", "weak: FedAvg", "weak: + p̂, ε = 2")
+    swept = ("weak: + p̂ at ε = 8", "weak: + p̂ at ρ = 1.5")
     private = "weak: private backbone and p̂, ε = 8 for both"
     shared = script("privacyface_faces", "privacyface_recipe")
-    recipe = replace(trained.RECIPE, rows={key: trained.ROWS[key] for key in (*starts, private)})
+    recipe = replace(trained.RECIPE, rows={key: trained.ROWS[key] for key in (*starts, *swept, private)})
 
     parts = trained.faces(None, True)
     for name in clients.CLIENTS:
@@ -175,6 +194,18 @@ def test_what_is_trained_is_measured_on_unseen_people_and_fails_without_clusters
     assert {row["epsilon"] for row in rows if row["method"].startswith("private")} == {8.0}
     statement = json.loads((place(private, 0) / "fit" / "statement.json").read_text())
     assert math.isfinite(statement["epsilon"])
+    measures = {metric: [] for metric in ("by round", "over ε", "over ρ")}
+    for start, method, metric, measure in found:
+        if start == "weak start" and method.startswith("+ p̂") and (name := metric.partition("0.001 ")[2]):
+            measures[name].append(measure)
+    assert measures == {
+        "by round": ["round 1", "round 2"],
+        "over ε": ["ε = 2", "ε = 8"],
+        "over ρ": ["ρ = 1.4", "ρ = 1.5"],
+    }
+    last = found["weak start", "+ p̂, ε = 2", "recall@FAR=0.001 by round", "round 2"]
+    assert last["mean"] == pytest.approx(found["weak start", "+ p̂, ε = 2", "recall@FAR=0.001", "all"]["mean"], abs=2e-4)
+    assert (tmp_path / "accuracy.svg").read_text().count("<svg") == 1
     for key in recipe.rows:
         measured = json.loads((place(key, 0) / "measured.json").read_text())
         (place(key, 0) / "measured.json").write_text(json.dumps({**measured, "clusters": 0}))

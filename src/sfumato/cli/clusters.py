@@ -21,6 +21,7 @@ from sfumato.federated.clustering import (
     centres_of,
     principal_directions,
     public_directions,
+    refuse_other_sizes,
     refuse_private,
     size_for,
 )
@@ -45,7 +46,8 @@ class ClusterOptions(DPLC, CommonOptions):
         dimensions: compare in so many principal directions of the public people, which needs less noise; none compares
             in all dimensions.
         column: the column of embeddings, in both files.
-        out: folder of the run; it must be new or empty. Its model.safetensors holds the directions.
+        out: folder of the run; it must be new or empty. Its model.safetensors holds the directions to use, as a tensor
+            of that name; "unused" has those of groups below the threshold.
         resume: go on with the run in --out, with the same words otherwise.
         dry_run: say what a run would state and how large a group it needs, and release nothing.
     """
@@ -74,12 +76,16 @@ def dplc(options: ClusterOptions) -> Answer:
             f"warning: {len(both):,} users have the same name in both files, as {min(both)!r:.80}; if they are the "
             "same people, leave them out of the candidates, which must be public"
         )
+    refuse_other_sizes(centres, public)
     refuse_private(centres, public)  # k-means and principal directions would hide it
     candidates = public_directions(public, options.groups) if options.groups else public
     projection = None if options.dimensions is None else principal_directions(public, options.dimensions)
     wide = options.dimensions or centres.shape[1]
     if options.dry_run:
         return _dry_run(options, len(centres), wide)
+    from sfumato.runs import RunFolder  # late: it loads torch
+
+    already = options.resume and options.out is not None and RunFolder(options.out).has_ended()
     with bar("comparing") as progress:
         result = options.release(
             centres, candidates, projection=projection, out=options.out, resume=options.resume, progress=progress
@@ -96,7 +102,9 @@ def dplc(options: ClusterOptions) -> Answer:
             "In the next run take a larger --radius, fewer --dimensions, or a lower --threshold"
         )
     usable = [each.usable for each in result.clusters]
-    return outcome(result.folder, result.statement, already=False, above=above, clusters=len(usable), used=sum(usable))
+    return outcome(
+        result.folder, result.statement, already=already, above=above, clusters=len(usable), used=sum(usable)
+    )
 
 
 def _centres(table: EmbeddingTable) -> tuple[np.ndarray, set[str]]:
@@ -121,7 +129,7 @@ def _dry_run(options: ClusterOptions, identities: int, dimensions: int) -> Answe
             "more identities"
         )
     noise = None if options.as_printed else options.noise_multiplier(identities)
-    lines, needed, share = occupancy(options.radius, options.threshold, dimensions, identities, noise)
+    lines, needed, share = occupancy(options.radius, options.threshold, dimensions, identities, noise, of="all")
     statement = options.statement(identities)
     return dry_run(
         options, statement, "no embeddings were compared", above=[*lines, ""], needed=needed, cap_share=share
@@ -129,7 +137,7 @@ def _dry_run(options: ClusterOptions, identities: int, dimensions: int) -> Answe
 
 
 def occupancy(
-    radius: float, threshold: int, dimensions: int, identities: int, noise: float | None
+    radius: float, threshold: int, dimensions: int, identities: int, noise: float | None, *, of: str, group: str = ""
 ) -> tuple[list[str], int | None, float]:
     """Whether a radius and a threshold can release anything.
 
@@ -139,6 +147,8 @@ def occupancy(
         dimensions: that are compared.
         identities: that there are.
         noise: std on each coordinate of a sum; None for none.
+        of: whose identities these are, for people.
+        group: of the options that are named in advice: "sharing.".
 
     Returns:
         lines for people; how many identities a group needs for a good direction, None where no number is certain to be
@@ -152,9 +162,12 @@ def occupancy(
         resultant = math.cos(radius)
         if resultant > _NO_LENGTH:
             needed = max(threshold, math.ceil(size_for(_GOOD, resultant, dimensions, noise)))
+            there = f"{needed / identities:.0%} of {of} {identities:,}"
+            if needed > identities:
+                there = f"more than {of} {identities:,}"
             lines.append(
-                f"a group needs about {needed:,} of {identities:,} identities for a direction with cosine {_GOOD} "
-                f"({needed / identities:.0%}), at the largest spread that the radius allows"
+                f"a group needs about {needed:,} identities for a direction with cosine {_GOOD}, at the largest spread "
+                f"that the radius allows: {there}"
             )
         else:
             lines.append(
@@ -166,5 +179,7 @@ def occupancy(
         "identities would be in it without any groups"
     )
     if needed is not None and needed > identities:
-        lines.append("no group can be so large: raise --epsilon, or take fewer --dimensions")
+        lines.append(
+            f"so every direction will be noisier than that: raise --{group}epsilon, or take fewer --{group}dimensions"
+        )
     return lines, needed, share

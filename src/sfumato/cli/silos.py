@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import functools
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -31,6 +31,8 @@ from sfumato.cli.run_options import (
 from sfumato.cli.sources import ReadingOptions, refuse_share
 
 if TYPE_CHECKING:
+    from torch import nn
+
     from sfumato.data import UserDataset
     from sfumato.federated import PrivacyFace
 
@@ -118,18 +120,20 @@ class SiloParts:
         silos: by name.
         public, test: None for none.
         dropped: identities that were left out by --drop.
+        unassigned: identities that --silo-of puts into no silo.
     """
 
     silos: dict[str, UserDataset]
     public: UserDataset | None
     test: UserDataset | None
     dropped: int
+    unassigned: int
 
 
 def train(options: Any) -> Answer:
     """Run the command."""
     from sfumato.federated import Verification
-    from sfumato.federated.silos import Training, open_silos
+    from sfumato.federated.silos import Training, open_silos, refuse_trained_on
 
     run: SiloRun = options.run
     check_device(run.device)
@@ -140,6 +144,7 @@ def train(options: Any) -> Answer:
     already = run.resume is not None and runs.RunFolder(out).has_ended()
     parts = read_silos(options.data)
     silos = open_silos(options.plan, parts.silos, parts.public)
+    refuse_trained_on(parts.test, silos, of="test")
     sizes = [len(users) for users in silos.values()]
     plan: PrivacyFace = options.plan
     if options.budget.epsilon is not None:
@@ -149,9 +154,12 @@ def train(options: Any) -> Answer:
     model = build(options.model, shape, plan.seed, load=load, quiet=run.json, trainable=plan.trainable)
     if not run.json:
         print_line("\n".join(_described(parts, silos)))
+    found = _forecast(plan, model, sizes) if run.resume is None else {}
     if run.dry_run:
-        return _dry_run(plan, Training(plan, model, silos, parts.public, device=run.device), sizes)
+        return _dry_run(plan, Training(plan, model, silos, parts.public, device=run.device), sizes, found)
     line = None if run.json else start_line(out, plan.name, ended="trained" if already else None)
+    if line is not None and found:
+        line += f"\nforecast: {found['words']}"
     task = Verification(fars=run.far)
     with staged_bar(line, "rounds") as progress:
         result = plan.fit(
@@ -233,12 +241,25 @@ def _described(parts: SiloParts, silos: Mapping[str, UserDataset]) -> Iterable[s
     for name, more in (("public", parts.public), ("test", parts.test)):
         if more is not None:
             yield f"{name}: {len(more):,} people, {more.num_examples:,} pictures"
+    if parts.unassigned:
+        yield f"left out: {parts.unassigned:,} identities that --silo-of puts into no silo"
     if parts.dropped:
         yield f"dropped: {parts.dropped:,} identities of people who are in another silo"
 
 
-def _dry_run(plan: PrivacyFace, training: Any, sizes: Sequence[int]) -> Answer:
-    """The plan, its statement, and whether clusters can be released."""
+def _forecast(plan: PrivacyFace, model: nn.Module, sizes: Sequence[int]) -> dict[str, Any]:
+    """What noise leaves of the backbone; nothing for one without noise."""
+    from sfumato.training.forecast import trained_sizes
+
+    if not plan.covered:
+        return {}
+    plan.refuse_small(sizes)
+    found = plan.forecast(sizes, trained_sizes(plan, model))
+    return {**found.to_json(), "words": found.words(epsilon=plan.statement(sizes).epsilon, unit=plan.unit)}
+
+
+def _dry_run(plan: PrivacyFace, training: Any, sizes: Sequence[int], found: Mapping[str, Any]) -> Answer:
+    """The plan, its statement, whether clusters can be released, and the forecast of the backbone."""
     from sfumato.federated.clustering import expected_cosine
 
     lines: list[str] = []
@@ -247,7 +268,10 @@ def _dry_run(plan: PrivacyFace, training: Any, sizes: Sequence[int]) -> Answer:
     if clusters is not None and share is not None:
         sharing: Any = plan.sharing
         wide, noise = sharing.dimensions or training.dimension, clusters.noise_multiplier(sum(sizes))
-        lines, needed, cap = occupancy(sharing.radius, sharing.threshold, wide, min(sizes), noise)
+        smallest = f"{list(training.all)[int(np.argmin(sizes))]}'s"
+        lines, needed, cap = occupancy(
+            sharing.radius, sharing.threshold, wide, min(sizes), noise, of=smallest, group="sharing."
+        )
         cosines = {}
         for name, size in zip(training.all, sizes, strict=True):
             expected = share * size
@@ -264,6 +288,8 @@ def _dry_run(plan: PrivacyFace, training: Any, sizes: Sequence[int]) -> Answer:
             )
         more = {"needed": needed, "cap_share": cap, "public_share": share, "expected_cosine": cosines}
     done = "model and data were tried out; nothing was trained or written"
+    if found:
+        more["forecast"] = found
     return dry_run(plan, plan.statement(sizes), done, above=[*lines, ""], **more)
 
 
@@ -281,6 +307,7 @@ def read_silos(options: SiloData) -> SiloParts:
     refuse_share(public_share=options.public_share, test_share=options.test_share)
     public = None if options.public is None else _load(options, options.public)
     test = None if options.test is None else _load(options, options.test)
+    unassigned = 0
     if len(options.data) > 1:
         if options.silo_of is not None or options.deal is not None or options.public_share or options.test_share:
             raise InputError(
@@ -292,13 +319,23 @@ def read_silos(options: SiloData) -> SiloParts:
             raise InputError("one data set is divided into silos by --silo-of or by --deal: give one of the two")
         whole, public, test = _parts(_load(options, next(iter(options.data))), options, public, test)
         silos = _dealt(whole, options) if options.silo_of is None else _assigned(whole, options)
-    if options.drop is None:
-        return SiloParts(silos, public, test, 0)
-    return _without_shared(silos, public, test, options.drop)
+        unassigned = len(whole) - sum(map(len, silos.values()))
+    dropped = 0
+    if options.drop is not None:
+        silos, public, dropped = _without_shared(silos, public, options.drop)
+    return SiloParts(silos, public, test, dropped, unassigned)
 
 
 def _load(options: SiloData, path: str) -> UserDataset:
-    return options.load(path, options.size, options.channels)
+    from sfumato.data.open import TEXTS_UNDERSTOOD
+
+    sources = [each for each in (*options.data, options.public, options.test) if each is not None]
+    if Path(path).is_dir() and not all(Path(each).is_dir() for each in sources):
+        options = replace(options, user=None, input=None, label=None, folder=None)  # these are for the tables
+    try:
+        return options.load(path, options.size, options.channels)
+    except InputError as error:
+        raise InputError(str(error).removesuffix(TEXTS_UNDERSTOOD)) from None
 
 
 def _name(path: str, others: Sequence[str]) -> str:
@@ -370,6 +407,9 @@ def _columns(file: Path, user: str, silo: str) -> list[tuple[str, str]]:
         import pyarrow.parquet as pq
 
         try:
+            named = pq.read_schema(file).names
+            if missing := [name for name in (user, silo) if name not in named]:
+                raise InputError(f"--silo-of: {file} has no column {missing[0]!r}; it has {', '.join(named):.200}")
             table = pq.read_table(file, columns=[user, silo])
         except (OSError, pa.ArrowException) as error:
             raise InputError(
@@ -398,9 +438,9 @@ def _rows(file: Path, flag: str) -> list[dict[str, str]]:
 
 
 def _without_shared(
-    silos: Mapping[str, UserDataset], public: UserDataset | None, test: UserDataset | None, file: Path
-) -> SiloParts:
-    """Each person of a list in one silo alone."""
+    silos: Mapping[str, UserDataset], public: UserDataset | None, file: Path
+) -> tuple[dict[str, UserDataset], UserDataset | None, int]:
+    """Silos and public people with each person of a list in one of them alone; and how many identities left."""
     people = [{_plain(value) for value in row.values() if value.strip()} for row in _rows(file, "--drop")]
     persons: dict[str, list[int]] = {}
     for person, names in enumerate(people):
@@ -423,7 +463,7 @@ def _without_shared(
             public = rest
         else:
             left[silo] = rest
-    return SiloParts(left, public, test, dropped)
+    return left, public, dropped
 
 
 def _plain(name: str) -> str:

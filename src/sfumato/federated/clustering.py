@@ -66,6 +66,7 @@ from sfumato._lazy import scipy, torch
 from sfumato._random import RandomSource
 from sfumato._types import Assumption
 from sfumato.statement.facts import Facts, make_statement
+from sfumato.statement.sentences import render
 from sfumato.statement.verdict import default_delta
 
 if TYPE_CHECKING:
@@ -249,8 +250,10 @@ class DPLC:
             found = self._printed(run, rows) if self.as_printed else self._released(run, rows, public, progress)
             clusters = tuple(_brought_back(cluster, back) for cluster in found)
             size = np.asarray(centres).shape[1]
-            directions = np.array([each.direction for each in clusters], np.float32).reshape(-1, size)
-            tensors = {"directions": torch.from_numpy(directions)}
+            tensors = {}
+            for name, usable in (("directions", True), ("unused", False)):
+                found = [each.direction for each in clusters if each.usable is usable]
+                tensors[name] = torch.from_numpy(np.array(found, np.float32).reshape(-1, size))
             shown = [
                 {"candidate": each.candidate, "count": each.count, "usable": each.usable, "cosine": each.cosine}
                 for each in clusters
@@ -427,6 +430,7 @@ class DPLC:
             covered=Assumption("covers_clusters"),
             assumptions=(Assumption("own_centres"), Assumption("public_candidates"), held),
             no_guarantee=Assumption("as_printed"),
+            disclosure={"released": render(Assumption("released_directions"))},
         )
 
 
@@ -619,6 +623,13 @@ def _refuse_shared(rows: np.ndarray, public: np.ndarray, what: str) -> None:
         raise InputError(f"{what} is the centre of a private identity; candidates must be public")
 
 
+def refuse_other_sizes(centres: np.ndarray, candidates: np.ndarray) -> None:
+    """Refuse candidates of other dimensions than the centres', both [n, dimensions]."""
+    if centres.shape[1] != candidates.shape[1]:
+        wide, other = centres.shape[1], candidates.shape[1]
+        raise InputError(f"centres have {wide} dimensions and candidates {other}; embed both with one model")
+
+
 def _prepared(
     centres: np.ndarray, candidates: np.ndarray, projection: np.ndarray | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
@@ -627,10 +638,7 @@ def _prepared(
     for name, rows in (("centres", raw), ("candidates", public)):
         if rows.ndim != 2 or rows.dtype.kind != "f" or not len(rows):
             raise InputError(f"{name} must be floats [{name}, dimensions], at least one, got {rows.dtype} {rows.shape}")
-    if raw.shape[1] != public.shape[1]:
-        raise InputError(
-            f"centres have {raw.shape[1]} dimensions and candidates {public.shape[1]}; embed both with one model"
-        )
+    refuse_other_sizes(raw, public)
     rows, directions = _unit(raw, "centres"), _unit(public, "candidates")
     _refuse_shared(rows, directions, "a candidate")
     if projection is None:

@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     from sfumato.ledger import Budget
     from sfumato.statement import Statement
     from sfumato.training.contribution import Task
+    from sfumato.training.forecast import Forecast
 
 
 @plan
@@ -201,6 +202,7 @@ class PrivacyFace(FederatedPlan):
         _check.positive(epsilon=epsilon)
         chosen = self.delta_of(sizes) if delta is None else delta
         base = replace(self, delta=chosen)
+        base.refuse_small(sizes)
         clusters, adjacency = base.dplc(sizes), base.cohort.adjacency
         before = None if clusters is None else clusters.event(sum(sizes))
         if before is not None and acc.guarantee(before, adjacency).epsilon(chosen) >= epsilon:
@@ -216,6 +218,30 @@ class PrivacyFace(FederatedPlan):
 
         noise = acc.calibrate(event, epsilon=epsilon, delta=chosen, adjacency=adjacency)
         return replace(base, noise=replace(base.noise, noise_multiplier=noise))
+
+    def forecast(self, sizes: Sequence[int], trained: Mapping[str, int]) -> Forecast:
+        """Noise of the backbone against its signal: silos add noise of their own to updates that are averaged.
+
+        Of silos that drop out the expected number is left out.
+
+        Args:
+            sizes: identities of each silo.
+            trained: how many numbers each parameter of the backbone has, by its name.
+        """
+        from sfumato.training.forecast import forecast
+
+        whole, taking_part = self.private_sum(min(sizes)), len(sizes) - self.drop_out * self.drop_out_silos
+        return forecast(whole, trained, population=sum(sizes), silos=max(1.0, taking_part))
+
+    def refuse_small(self, sizes: Sequence[int]) -> None:
+        """Refuse a cohort that the smallest silo cannot fill; sizes are identities of each silo."""
+        cohort, few = self.cohort, min(sizes)
+        units = cohort.size * cohort.users_per_client
+        if units > few:
+            raise InputError(
+                f"{cohort.size} clients × {cohort.users_per_client} identities = {units} identities a round, but the "
+                f"smallest silo has {few}; lower cohort.size or cohort.users_per_client"
+            )
 
     def statement(self, sizes: Sequence[int]) -> Statement:
         """What a run would state."""
@@ -243,8 +269,9 @@ class PrivacyFace(FederatedPlan):
                 f"in each silo {rounds} Gaussian sums of contributions {private.bound.describe()}, noise multiplier "
                 f"{z:.6g}, averaged over silos"
             )
-        held = Assumption("one_silo") if self.silos == 1 else Assumption("several_silos", {"silos": self.silos})
-        lines: list[Stated] = [Assumption("silos_disjoint", {"count": len(sizes)}), held]
+        lines: list[Stated] = [Assumption("silos_disjoint", {"count": len(sizes)}), Assumption("one_silo")]
+        if self.silos > 1:
+            lines = [Assumption("silos_overlap", {"count": len(sizes), "silos": self.silos})]
         if clusters is not None:
             lines += [Assumption("own_centres"), Assumption("public_candidates")]
         if self.cohort.users_per_client > 1 and self.covered:
@@ -273,6 +300,10 @@ class PrivacyFace(FederatedPlan):
             if clusters is None
             else (Assumption("only_clusters_covered"), Assumption("released_clusters")),
             no_guarantee=Assumption("silos_backbone_unprotected", {"clusters": alone}),
+            disclosure={
+                "trust_model": render(Assumption("trust_silos")),
+                **({"released": render(Assumption("released_by_silos"))} if self.covered else {}),
+            },
         )
 
     def _clusters_alone(self, clusters: DPLC | None, sizes: Sequence[int]) -> str:
@@ -316,8 +347,9 @@ class PrivacyFace(FederatedPlan):
             model: maps inputs to embeddings; it is copied. It is public, and was trained on no record of the silos.
             silos: the records of each, by name; users are identities, each a class of its own.
             public: people who are not covered: candidates are made of them, and `warm_up` trains on them.
-            validation: public people to measure the model on after every round; what they show is not covered.
-            test: to measure the model on before the first and after the last round.
+            validation: public people to measure the model on after every round, none of a silo; what they show is not
+                covered.
+            test: people to measure the model on before the first and after the last round, none of a silo.
             out: folder of the run; None keeps everything in memory.
             resume: go on with the run in `out`.
             budget: what the run may cost.
@@ -329,9 +361,11 @@ class PrivacyFace(FederatedPlan):
         Raises:
             InputError: a mistake in the plan, the data or the folder.
         """
-        from sfumato.federated.silos import Training, open_silos
+        from sfumato.federated.silos import Training, open_silos, refuse_trained_on
 
         held = open_silos(self, silos, public)
+        refuse_trained_on(validation, held, of="validation")
+        refuse_trained_on(test, held, of="test")
         return Training(self, model, held, public, device=device).run(
             validation=validation,
             test=test,

@@ -128,6 +128,8 @@ def open_silos(
         raise InputError("candidates and a warm-up are made of public people; give public (--public)")
     if public is not None:
         _refuse_public(public, found)
+    if plan.covered:
+        plan.refuse_small(sizes)
     return found
 
 
@@ -186,6 +188,23 @@ def _refuse_public(public: UserDataset, silos: Mapping[str, UserDataset]) -> Non
                 f"{both[0]!r:.60} is public and an identity of {name}; leave it out of the public people, or rename it"
             )
         refuse_private_rows(rows_of(public), rows_of(users), of="public pictures")
+
+
+def refuse_trained_on(measured: UserDataset | None, silos: Mapping[str, UserDataset], *, of: str) -> None:
+    """Refuse to measure on identities of a silo, by name: what a validation shows is not covered; a test is on others.
+
+    Args:
+        measured: the people to measure on.
+        silos: as `open_silos` gave them.
+        of: what these people are called, "validation" or "test".
+
+    Raises:
+        InputError: a name is in both.
+    """
+    known = set() if measured is None else set(map(str, measured.user_ids))
+    for name, users in silos.items():
+        if both := sorted(known.intersection(map(str, users.user_ids))):
+            raise InputError(f"{both[0]!r:.60} is in the {of} data and an identity of {name}; leave it out of one")
 
 
 def spread_out(centres: np.ndarray, rule: SpreadOut) -> np.ndarray:

@@ -299,6 +299,13 @@ _ALL = (
         "smallest silo, where an identity is drawn most often.",
     ),
     Sentence(
+        "silos_overlap",
+        "assumptions",
+        "Each of {count} silos follows this plan for its own identities. Up to {silos} of them may hold the same "
+        "person, and the cost counts all of these, each as that of the smallest silo, where an identity is drawn most "
+        "often.",
+    ),
+    Sentence(
         "silos_stopped",
         "assumptions",
         "The run was stopped before its end, after {rounds} of {planned} rounds. The cost is that of all that left a "
@@ -772,6 +779,24 @@ _ALL = (
         "released_clusters",
         "answers",
         "The model, the silos' clusters, the ledger and the plan. Of these, the clusters are covered by themselves.",
+    ),
+    Sentence(
+        "trust_silos",
+        "answers",
+        "Each silo sees the records of its own identities alone, and adds the noise before anything leaves it.",
+    ),
+    Sentence(
+        "released_by_silos",
+        "answers",
+        "What each silo sends (its clusters and noisy updates), the model after every round, the ledger and the plan; "
+        "all of them are covered. Metrics, evaluations on private data and the folder checkpoint/ are not, and are "
+        "marked as not private.",
+    ),
+    Sentence(
+        "released_directions",
+        "answers",
+        "The directions and noisy numbers of all clusters, also of those that are not used, the ledger and the plan; "
+        "all of them are covered. The folder checkpoint/ is not, and is marked as not private.",
     ),
     Sentence(
         "released_answers",
