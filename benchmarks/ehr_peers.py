@@ -77,7 +77,7 @@ def measured(recipe: str, minutes: float, *, quick: bool) -> list[dict[str, Any]
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    train, holdout = module.parts()
+    train, holdout = module.RECIPE.parts()
     found = {}
     for name, python, worker in (
         ("ours", Path(sys.executable), "ours_ehr.py"),

@@ -46,6 +46,7 @@ RECIPE = Recipe(
         "C-RNN-GAN": CRNNGAN(pretraining_steps=20, steps=500, learning_rate=3e-3),
         **CONTROLS,
     },
+    more={"EHR-Safe, ten times as many": ("EHR-Safe", 10)},
 )
 
 

@@ -219,7 +219,7 @@ def another_autoencoder(_: int) -> Iterator[Row]:
     """
     plan = EHRSafe(
         epsilon=1.0, horizon=1500.0, batch_size=1, gan_batch_size=1, hidden=8, latent=6, gan_hidden=16, max_visits=50
-    )
+    ).sized(1)
     records = made_up_patients.records(1, 0)
     seen, moved, keys = Records(records, Scales.fit(records, summed=False)), [], set()
     for share in (0.0, 0.01):
@@ -261,7 +261,7 @@ def _noise_of(given: CriticGradients) -> bytes:
         whole = given.clipped_sum
         patch.setattr(given, "clipped_sum", lambda context: seen.append(context.source.key) or whole(context))
         theta = given.trained.initial.clone()
-        server = Server(gan_optimizer(EHRSafe()), given.trained.views(theta))
+        server = Server(gan_optimizer(EHRSafe().sized(1)), given.trained.views(theta))
         loop.Loop(private_sum=rounds, contribution=given, server=server, theta=theta, run=run, phase="gan").rounds(
             loop.Cadence()
         )

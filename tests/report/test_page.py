@@ -687,8 +687,12 @@ def test_a_bar_ends_at_its_value_and_its_interval_at_its_ends():
 
 
 def test_verdicts_follow_their_rules(memorised):
-    assert [fidelity_verdict(auc, 0.5).good for auc in (0.39, 0.6, 0.8, 0.81)] == [False, True, None, False]
-    assert fidelity_verdict(None, None).word == "not judged"
+    ideal, far = Interval(0.5, 0.45, 0.55), Interval(0.95, 0.9, 1.0)
+    aucs = [Interval(auc, auc - 0.05, auc + 0.05) for auc in (0.39, 0.6, 0.8, 0.81, 0.86)]
+    assert [fidelity_verdict(auc, ideal, far).good for auc in aucs] == [False, True, None, False, False]
+    assert [fidelity_verdict(auc, None, far).word.startswith("no nearer") for auc in aucs] == [*[False] * 4, True]
+    assert [fidelity_verdict(auc, ideal, ideal).word.startswith("no nearer") for auc in aucs[1:3]] == [False, True]
+    assert fidelity_verdict(None, None, None).word == "not judged"
     assert attacks_verdict(memorised.attacks).good is False
 
     def judged(gap, gain=None):
@@ -700,5 +704,7 @@ def test_verdicts_follow_their_rules(memorised):
     assert judged(Interval(0.06, -0.02, 0.14)) == "undecided with so few patients"  # .755 against .815
     assert judged(Interval(0.3, 0.2, 0.4), Interval(0.01, -0.02, 0.04)) == "no more useful than independent columns"
     assert judged(Interval(0.3, 0.2, 0.4), Interval(0.1, 0.02, 0.2)) == "less useful than real"
+    equal = Interval(0.01, -0.01, 0.03), Interval(0.01, -0.02, 0.04)  # no one has learned anything of the outcome
+    assert judged(*equal) == "as useful as real, and as independent columns"
     assert judged(None) == "none"
     assert utility_verdict(None).word == "not judged"

@@ -26,7 +26,7 @@ def private() -> Callable[..., EHRSafe]:
         quick = {"hidden": 8, "latent": 6, "noise": 6, "gan_hidden": 8, "embedding": 3, "static_embedding": 3}
         quick |= {"category_steps": 5, "epochs": 1, "batch_size": 8, "gan_steps": 3, "critic_steps": 2}
         quick |= {"gan_batch_size": 8, "calibrated_on": 30, "cells": 8, "max_visits": 6, "horizon": 1500.0}
-        return EHRSafe(**{**quick, "epsilon": 8.0, "delta": 1e-3, "seed": 1, **settings})
+        return EHRSafe(**{**quick, "epsilon": 8.0, "delta": 1e-3, "seed": 1, **settings}).sized(8)
 
     return make
 
@@ -39,6 +39,6 @@ def small() -> Callable[..., EHRSafe]:
         quick = {"hidden": 16, "latent": 8, "noise": 8, "gan_hidden": 16, "embedding": 4, "static_embedding": 4}
         quick |= {"category_steps": 10, "epochs": 3, "batch_size": 16, "gan_steps": 20, "gan_batch_size": 32, "seed": 1}
         quick |= {"calibrated_on": 60}
-        return EHRSafe(**{**quick, **settings})
+        return EHRSafe(**{**quick, **settings}).sized(8)
 
     return make

@@ -26,7 +26,7 @@ from sfumato.report.run_record import read_run
 from sfumato.runs import Facts, Run
 from sfumato.sampling import Cohort
 from sfumato.statement import Statement
-from sfumato.synthesis import Synthesizer, budget
+from sfumato.synthesis import EHRSafe, Synthesizer, budget
 from sfumato.synthesis.budget import Spending
 from sfumato.synthesis.gradients import CriticGradients, SequenceGradients
 from sfumato.synthesis.history import SAMPLES, digest_of_folder, note_evaluation, note_sample, restate, samples_of
@@ -405,6 +405,30 @@ def test_one_patient_is_enough(ranged, private):
     result = plan.fit(ranged(1))
     assert result.finished
     assert len(next(result.synthesizer.sample(5, seed=1))) == 5
+
+
+@pytest.mark.parametrize("patients", [1, 9, 96, 3_000])
+def test_sizes_that_are_left_out_follow_from_noise_and_patients(patients):
+    plain, noisy = EHRSafe(gan_steps=7), EHRSafe(epsilon=8.0, horizon=48.0, gan_steps=7)
+    assert plain.sized(patients).sizes == plain.sized(1).sizes
+    found = noisy.sized(patients).sizes
+    assert found.batch_size == found.gan_batch_size == max(1, patients // 10)
+    assert (found.gan_steps, plain.sized(patients).gan_steps) == (7, 7)
+    assert found.critic_steps * 150 < plain.sized(patients).sizes.critic_steps * 4_000
+    assert noisy.sized(patients).sized(patients) == noisy.sized(patients)
+    with pytest.raises(ValueError, match="ask for sized"):
+        _ = noisy.sizes
+
+
+def test_a_run_with_sizes_left_out_states_them_and_goes_on_with_them(ranged, private, tmp_path):
+    names = ("epochs", "batch_size", "gan_batch_size", "learning_rate", "average_decay")
+    plan = replace(private(gan_steps=2), **dict.fromkeys(names))
+    result = plan.fit(ranged(COUNT), out=tmp_path / "run")
+    written = json.loads((tmp_path / "run" / "plan.json").read_text())
+    assert [written[name] for name in names] == [6, 4, 4, 4e-3, 0.95]
+    assert result.statement.epsilon == pytest.approx(plan.try_out(ranged(COUNT)).epsilon)
+    again = plan.fit(ranged(COUNT), out=tmp_path / "run", resume=True)
+    assert again.statement.epsilon == result.statement.epsilon
 
 
 @pytest.mark.parametrize(

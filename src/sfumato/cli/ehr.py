@@ -515,10 +515,13 @@ def _about(options: Any) -> dict[str, Any]:
 
 
 def _dry_run(plan: Any, learned: EHRDataset, held_out: EHRDataset | None) -> Answer:
+    from sfumato.synthesis.settings import EHRSafeSettings
+
     columns = Table(["column", "a value for each", "kind"], [*map(list, _columns(learned.schema))])
+    statement = plan.try_out(learned)
     return dry_run(
-        plan,
-        plan.try_out(learned),
+        plan.sized(len(learned)) if isinstance(plan, EHRSafeSettings) else plan,
+        statement,
         "the records were read; nothing was learned or written",
         above=[_summary(learned, held_out) + "\n", columns, ""],
         patients=_counts(learned, held_out),
@@ -685,7 +688,7 @@ def ehr_evaluate(options: EvaluateOptions) -> Answer:
     out = _page(options)
     from sfumato.audit.ehr import evaluate  # late: --help needs neither scikit-learn nor torch
     from sfumato.data.ehr.folders import read_folder
-    from sfumato.report.ehr_page import summary_rows, write_ehr_page
+    from sfumato.report.ehr_page import summary_rows, verdicts, write_ehr_page
     from sfumato.report.page import refuse_folder
 
     refuse_folder(out, _PAGE)
@@ -710,6 +713,7 @@ def ehr_evaluate(options: EvaluateOptions) -> Answer:
     lines = [
         Table(["measure", "synthetic", "ideal", "independent columns"], summary_rows(evaluation)),
         *(evaluation.utility.warnings if evaluation.utility else ()),
+        *(f"{each.about}: {each.word}. {each.sentence}" for each in verdicts(evaluation)),
         "no differential privacy guarantee follows: the attacks are examples, not a bound",
         f"report: {page}",
     ]

@@ -3,8 +3,8 @@
 It has no scripts, makes no requests and is readable on paper. It was computed from real patients without noise and says
 so at the top; it is written for its owner's eyes. Three verdicts come first, with their rules.
 
->>> verdict = fidelity_verdict(0.55, 0.52)
->>> verdict.word
+>>> made, held_out, independent = Interval(0.55, 0.5, 0.6), Interval(0.52, 0.48, 0.56), Interval(0.95, 0.9, 1.0)
+>>> fidelity_verdict(made, held_out, independent).word
 'hard to distinguish'
 """
 
@@ -42,7 +42,8 @@ _MOST_CDFS = 24
 _HEADINGS = {"static": "Static columns", "temporal": "Visits"}
 _RULES = (
     f"Fidelity: with an AUC up to {_HARD} a detector can hardly distinguish the records from real ones, above {_EASY} "
-    f"easily; below {1 - _HARD:g} they are nearer to real ones than these are to each other, as copies are. "
+    f"easily; below {1 - _HARD:g} they are nearer to real ones than these are to each other, as copies are. Where its "
+    f"interval is not below that of independent columns, the records are no nearer to real ones than those are. "
     f"Utility: as useful as real where the interval of the gap excludes a loss of AUC above {_AS_USEFUL}, nearly where "
     f"it excludes one above {_NEARLY}, less useful where it lies above {_AS_USEFUL}. "
     f"Attacks: above the ideal where the whole interval of the difference is."
@@ -94,17 +95,12 @@ def write_ehr_page(evaluation: Evaluation, out: Path | str, *, about: str = "") 
 def render(evaluation: Evaluation, *, about: str = "") -> str:
     """The page's HTML; arguments as for `write_ehr_page`."""
     fidelity, utility = evaluation.fidelity, evaluation.utility
-    detectors = [side.detector and side.detector.value for side in (fidelity.synthetic, fidelity.ideal)]
     return fill(
         "ehr.html",
         about=about,
         sizes=evaluation.sizes,
         seed=evaluation.seed,
-        verdicts=[
-            fidelity_verdict(*detectors),
-            utility_verdict(utility),
-            attacks_verdict(evaluation.attacks),
-        ],
+        verdicts=verdicts(evaluation),
         rules=_RULES,
         limits=_LIMITS,
         together=_fidelity_rows(fidelity),
@@ -121,6 +117,16 @@ def render(evaluation: Evaluation, *, about: str = "") -> str:
         attacks=_attacks(evaluation),
         attacks_chart=_attacks_figure(evaluation.attacks),
     )
+
+
+def verdicts(evaluation: Evaluation) -> list[Verdict]:
+    """On fidelity, utility and attacks."""
+    sides = evaluation.fidelity.synthetic, evaluation.fidelity.ideal, evaluation.fidelity.baseline
+    return [
+        fidelity_verdict(*(side and side.detector for side in sides)),
+        utility_verdict(evaluation.utility),
+        attacks_verdict(evaluation.attacks),
+    ]
 
 
 def summary_rows(evaluation: Evaluation) -> list[tuple[str, str, str, str]]:
@@ -193,20 +199,27 @@ def _attacks(evaluation: Evaluation) -> list[tuple[str, str, str, str, str]]:
     ]
 
 
-def fidelity_verdict(detector: float | None, ideal: float | None) -> Verdict:
-    """From the detector's AUC on synthetic and on held-out records."""
+def fidelity_verdict(detector: Interval | None, ideal: Interval | None, baseline: Interval | None) -> Verdict:
+    """From the detector's AUC on synthetic and on held-out records, and on independent columns."""
     if detector is None:
         return Verdict("Fidelity", "not judged", "Too few patients for a detector.", None)
-    reached = "" if ideal is None else f" Held-out patients reach {near(ideal, 2)}."
+    reached = "" if ideal is None else f" Held-out patients reach {near(ideal.value, 2)}."
+    reached += "" if baseline is None else f" Independent columns reach {near(baseline.value, 2)}."
     said = (
-        f"A detector distinguishes synthetic from real patients with an AUC of {near(detector, 2)}; guessing has 0.5."
-        f"{reached}"
+        f"A detector distinguishes synthetic from real patients with an AUC of {near(detector.value, 2)}; guessing has "
+        f"0.5.{reached}"
     )
-    if detector < 1 - _HARD:  # trees that never saw a patient take its copy's side, which is the wrong one
+    if detector.value < 1 - _HARD:  # trees that never saw a patient take its copy's side, which is the wrong one
         return Verdict("Fidelity", "copies of real patients", said, False)
-    if detector <= _HARD:
+    if baseline is not None and detector.value > _HARD and detector.high >= baseline.low:
+        said += (
+            " Likeliest cause: the noise, if epsilon was given (take more patients, fewer columns or "
+            "a larger epsilon), or too few steps (--epochs, --gan-steps)."
+        )
+        return Verdict("Fidelity", "no nearer to real patients than independent columns", said, False)
+    if detector.value <= _HARD:
         return Verdict("Fidelity", "hard to distinguish", said, True)
-    if detector <= _EASY:
+    if detector.value <= _EASY:
         return Verdict("Fidelity", "distinguishable", said, None)
     return Verdict("Fidelity", "easy to distinguish", said, False)
 
@@ -239,6 +252,8 @@ def utility_verdict(utility: Utility | None) -> Verdict:
         said += " Independent columns, which say nothing of the outcome, are not measurably worse."
         if gap.low > _AS_USEFUL:
             return Verdict("Utility", "no more useful than independent columns", said, False)
+        if gap.high <= _NEARLY:
+            return Verdict("Utility", "as useful as real, and as independent columns", said, None)
     if gap.high <= _AS_USEFUL:
         return Verdict("Utility", "as useful as real", said, True)
     if gap.high <= _NEARLY:

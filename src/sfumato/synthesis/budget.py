@@ -70,18 +70,18 @@ class Spending:
         assert settings.horizon is not None
         _refuse_private(schema, population)
         for name in ("batch_size", "gan_batch_size"):
-            if getattr(settings, name) > population:
+            if getattr(settings.sizes, name) > population:
                 raise InputError(
                     f"{name} must be at most the {population:,} patients of the records, got "
-                    f"{getattr(settings, name)}; lower it"
+                    f"{getattr(settings.sizes, name)}; lower it"
                 )
         grids = Grids.of(schema, cells=settings.cells, max_visits=settings.max_visits, horizon=settings.horizon)
-        rounds = settings.epochs * -(-population // settings.batch_size)
-        judged = settings.gan_steps * settings.critic_steps
+        rounds = settings.sizes.epochs * -(-population // settings.sizes.batch_size)
+        judged = settings.sizes.gan_steps * settings.sizes.critic_steps
         delta = default_delta(population) if settings.delta is None else settings.delta
         warn_if_too_large(delta, population)
         first, second, last = _shares(settings.epsilon, settings.table_share, settings.gan_share)
-        rates = (settings.batch_size / population, settings.gan_batch_size / population)
+        rates = (settings.sizes.batch_size / population, settings.sizes.gan_batch_size / population)
         noise = _noise((first, second, last), delta, rates, (rounds, judged))
         if isinstance(recorded, list) and len(recorded) == len(noise) and all(map(is_close, noise, recorded)):
             noise = tuple(recorded)
@@ -91,8 +91,8 @@ class Spending:
                 noise_multiplier=noise[0],
                 horizon=settings.horizon,
             ),
-            sequences=_rounds(settings.batch_size, population, settings.clip_norm, noise[1], rounds),
-            gan=_rounds(settings.gan_batch_size, population, settings.gan_clip_norm, noise[2], judged),
+            sequences=_rounds(settings.sizes.batch_size, population, settings.clip_norm, noise[1], rounds),
+            gan=_rounds(settings.sizes.gan_batch_size, population, settings.gan_clip_norm, noise[2], judged),
             delta=delta,
             epsilons=(first, second, last),
         )

@@ -88,7 +88,7 @@ class SequenceGradients(Contribution):
         self._layers = covered(self._codec)
         self._categories, self._records = categories, records
         self._settings, self._fingerprint = settings, fingerprint
-        self._per_epoch = -(-len(records) // settings.batch_size)
+        self._per_epoch = -(-len(records) // settings.sizes.batch_size)
         self._drawn = lru_cache(maxsize=1)(self._drawn_for)
 
     def clipped_sum(self, context: RoundContext) -> ClippedSum:
@@ -182,15 +182,15 @@ class CriticGradients(Contribution):
         self._critic: Critic = self.trained.model  # pyright: ignore[reportAttributeAccessIssue]
         self._generator, self._latents, self._learned = generator, latents, learned
         self._settings, self._fingerprint = settings, fingerprint
-        self._makes = Learner(generator, optimizer, average_decay=settings.average_decay)
+        self._makes = Learner(generator, optimizer, average_decay=settings.sizes.average_decay)
         self._gradient = vmap(grad(self._loss), in_dims=(None, 0, 0, 0))
 
     def clipped_sum(self, context: RoundContext) -> ClippedSum:
         """The sum of the patients' bounded gradients; before it, the generator's step where one is due."""
         cohort, source, round = context.cohort, context.source, context.round
         self.trained.load(context.theta)
-        if round and round % self._settings.critic_steps == 0:
-            self._make_step(round // self._settings.critic_steps - 1, source.seed64("private generator", round))
+        if round and round % self._settings.sizes.critic_steps == 0:
+            self._make_step(round // self._settings.sizes.critic_steps - 1, source.seed64("private generator", round))
         share = context.new_sum(self.trained.layout)
         patients = torch.from_numpy(cohort.units)
         real = self._latents[round % len(self._latents), patients]
@@ -212,7 +212,7 @@ class CriticGradients(Contribution):
     def settle(self, theta: Tensor, source: RandomSource) -> None:
         """After the last round: the generator's last step, and its average in place of its parameters."""
         self.trained.load(theta)
-        steps = self._settings.gan_steps
+        steps = self._settings.sizes.gan_steps
         self._make_step(steps - 1, source.seed64("private generator end"))
         self._makes.settle()
 
@@ -235,7 +235,7 @@ class CriticGradients(Contribution):
         return self._fingerprint
 
     def _make_step(self, index: int, seed: int) -> None:
-        made = self._generator.drawn(self._settings.gan_batch_size, torch.Generator().manual_seed(seed))
+        made = self._generator.drawn(self._settings.sizes.gan_batch_size, torch.Generator().manual_seed(seed))
         try:
             self._makes.step(-self._critic(made).mean(), index)
         except Diverged:

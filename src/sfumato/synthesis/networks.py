@@ -488,8 +488,8 @@ class Networks:
             summed=settings.summed,
         )
         self.codec = SequenceCodec(sizes, self.static, self.temporal)
-        self.generator = Generator(settings.noise, settings.gan_hidden, settings.latent)
-        self.critic = Critic(settings.latent, settings.gan_hidden)
+        self.generator = Generator(settings.noise, settings.sizes.gan_hidden, settings.latent)
+        self.critic = Critic(settings.latent, settings.sizes.gan_hidden)
         self.latent_noise = settings.latent_noise
 
     def drawn(self, count: int, generator: torch.Generator) -> Tensor:

@@ -66,14 +66,15 @@ class EHRSafe(EHRSafeSettings):
         if self.epsilon is None:  # with epsilon, not refusing would reveal a patient
             refuse_unlearnable(data)
         share_cores()
-        written: dict[str, Any] = {**self.to_json(), "about": about or {}}
+        settings = self.sized(len(data))
+        written: dict[str, Any] = {**settings.to_json(), "about": about or {}}
         spending = None
         if self.epsilon is not None:
             recorded = {} if out is None else RunFolder(out).recorded(resume=resume)
-            spending = Spending.of(self, data.schema, len(data), recorded=recorded.get(_NOISE))
+            spending = Spending.of(settings, data.schema, len(data), recorded=recorded.get(_NOISE))
             written[_NOISE] = spending.noise_multipliers
         this = EHRSafeRun(
-            settings=self,
+            settings=settings,
             data=data,
             about=about or {},
             progress=progress or silent,
@@ -98,8 +99,9 @@ class EHRSafe(EHRSafeSettings):
         source = "os" if self.seed is None else "seeded"
         if self.epsilon is None:
             return make_statement(self.event(), self.facts(len(data), data.schema.unit), noise_source=source)
-        spending = Spending.of(self, data.schema, len(data))
-        return make_statement(spending.event(), private_facts(self, spending, data), noise_source=source)
+        settings = self.sized(len(data))
+        spending = Spending.of(settings, data.schema, len(data))
+        return make_statement(spending.event(), private_facts(settings, spending, data), noise_source=source)
 
 
 ALGORITHM = Algorithm(

@@ -190,7 +190,7 @@ class EHRSafeRun:
         codec = kept.get(CODEC)
         if codec is None:
             first = SequenceGradients(networks.codec, categories, records, settings, fingerprint)
-            optimizer = Optimizer(name="adam", learning_rate=settings.learning_rate, momentum=0.9)
+            optimizer = Optimizer(name="adam", learning_rate=settings.sizes.learning_rate, momentum=0.9)
             theta = first.trained.initial.clone()
             if not self._rounds(run, spending.sequences, first, optimizer, theta, SEQUENCES, spending.delta, saved):
                 return None

@@ -1,6 +1,7 @@
 """All settings of EHR-Safe, in one frozen object; every one of them may be published.
 
-The defaults are for thousands of intensive-care stays and two cores. The paper's own network for such stays is
+The defaults are for thousands of intensive-care stays and two cores; with noise some follow from the number of patients
+(`Sizes.of`). The paper's own network for such stays is
 `layers=3, hidden=128, latent=512`.
 """
 
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from sfumato import _check
 from sfumato._check import InputError
@@ -23,6 +24,63 @@ _LEAST_TIME = 1e-9  # in any unit; networks read times in single precision
 
 LARGEST_RATE = 1e37
 """A learning rate at most: ten times it, which a first step of Adam takes, is a number of single precision."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """Numbers of `EHRSafeSettings` that follow from the data and the noise where they are not given.
+
+    Attributes:
+        epochs, batch_size, learning_rate, gan_hidden, gan_steps, critic_steps, gan_batch_size, gan_learning_rate,
+            average_decay: as there.
+    """
+
+    epochs: int = 15
+    batch_size: int = 32
+    learning_rate: float = 2e-3
+    gan_hidden: int = 256
+    gan_steps: int = 4000
+    critic_steps: int = 5
+    gan_batch_size: int = 128
+    gan_learning_rate: float = 2e-4
+    average_decay: float = 0.999
+
+    @classmethod
+    def names(cls) -> tuple[str, ...]:
+        """The fields."""
+        return tuple(field.name for field in dataclasses.fields(cls))
+
+    @classmethod
+    def of(cls, settings: EHRSafeSettings, patients: int) -> Self:
+        """What is given, and the rules for the rest.
+
+        Without noise the defaults of this class. With noise, which is added once a step, few large batches: a tenth of
+        all patients, and a small critic of few steps. recipes/ehr_private chose these numbers.
+
+        Args:
+            settings: of the plan.
+            patients: public number of patients, >= 1.
+        """
+        rules: dict[str, Any] = {}
+        if settings.epsilon is not None:
+            tenth = max(1, patients // 10)
+            rules = {**_NOISY, "batch_size": tenth, "gan_batch_size": tenth}
+        given = {name: value for name in cls.names() if (value := getattr(settings, name)) is not None}
+        return cls(**{**rules, **given})
+
+
+_NOISY = {
+    "epochs": 6,
+    "learning_rate": 4e-3,
+    "gan_hidden": 128,
+    "gan_steps": 150,
+    "critic_steps": 2,
+    "gan_learning_rate": 1e-3,
+    "average_decay": 0.95,
+}
+"""With noise."""
+
+_RATES = ("learning_rate", "gan_learning_rate")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +105,8 @@ class EHRSafeSettings:
         latent: numbers that a patient's whole record becomes.
         latent_noise: std of what is added to them before they are decoded, in training and for new records. So near
             ones mean nearly the same, and what the GAN misses by less does no harm.
-        epochs: of the autoencoder.
+        epochs: of the autoencoder. This, and what else may be None, follows from `epsilon` and the number of patients
+            by `Sizes.of`.
         batch_size: patients a step.
         learning_rate: of the autoencoder and of embeddings.
         time_weight: weight of the gaps between visits in the loss.
@@ -87,19 +146,19 @@ class EHRSafeSettings:
     layers: int = 1
     latent: int = 32
     latent_noise: float = 0.4
-    epochs: int = 15
-    batch_size: int = 32
-    learning_rate: float = 2e-3
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
     time_weight: float = 0.1
     noise: int = 64
-    gan_hidden: int = 256
-    gan_steps: int = 4000
-    critic_steps: int = 5
-    gan_batch_size: int = 128
-    gan_learning_rate: float = 2e-4
+    gan_hidden: int | None = None
+    gan_steps: int | None = None
+    critic_steps: int | None = None
+    gan_batch_size: int | None = None
+    gan_learning_rate: float | None = None
     gan_optimizer: Literal["adam", "rmsprop"] = "adam"
     gradient_penalty: float = 10.0
-    average_decay: float = 0.999
+    average_decay: float | None = None
     calibrated_on: int = 1000
     epsilon: float | None = None
     delta: float | None = None
@@ -117,12 +176,15 @@ class EHRSafeSettings:
     def __post_init__(self) -> None:
         whole = "min_count static_embedding embedding category_steps hidden layers latent epochs batch_size noise"
         whole += " gan_hidden gan_steps critic_steps gan_batch_size calibrated_on max_visits"
-        _check.whole(**{name: getattr(self, name) for name in whole.split()})
-        _check.positive(learning_rate=self.learning_rate, gan_learning_rate=self.gan_learning_rate)
-        _check.between(0.0, LARGEST_RATE, learning_rate=self.learning_rate, gan_learning_rate=self.gan_learning_rate)
+        given = {name: value for name in whole.split() if (value := getattr(self, name)) is not None}
+        _check.whole(**given)
+        rates = {name: value for name in _RATES if (value := getattr(self, name)) is not None}
+        _check.positive(**rates)
+        _check.between(0.0, LARGEST_RATE, **rates)
         _check.positive(time_weight=self.time_weight)
         _check.non_negative(latent_noise=self.latent_noise, gradient_penalty=self.gradient_penalty)
-        _check.between(0.0, 1.0, ends="[)", average_decay=self.average_decay)
+        if self.average_decay is not None:
+            _check.between(0.0, 1.0, ends="[)", average_decay=self.average_decay)
         _check.one_of(("adam", "rmsprop"), gan_optimizer=self.gan_optimizer)
         if self.rounding is not None:
             _check.positive(rounding=self.rounding)
@@ -162,6 +224,23 @@ class EHRSafeSettings:
                 "rounding and min_count are for a run without a guarantee; with epsilon the tables hold cells of "
                 "public ranges: set their number by cells"
             )
+
+    def sized(self, patients: int) -> Self:
+        """The same settings with a number for each that is None.
+
+        Args:
+            patients: public number of patients, >= 1.
+        """
+        sizes = Sizes.of(self, patients)
+        return dataclasses.replace(self, **{name: getattr(sizes, name) for name in Sizes.names()})
+
+    @property
+    def sizes(self) -> Sizes:
+        """The numbers that `sized` fills in; raises ValueError before that."""
+        found = {name: getattr(self, name) for name in Sizes.names()}
+        if missing := [name for name, value in found.items() if value is None]:
+            raise ValueError(f"{', '.join(missing)} must be known; ask for sized(patients) first")
+        return Sizes(**found)
 
     @property
     def summed(self) -> bool:

@@ -240,7 +240,7 @@ class Categories:
         self._rows = [(codec, *np.unique(codes, axis=0, return_counts=True)) for codec, codes in pairs if codec.learns]
         self.steps = settings.category_steps if self._rows else 0
         trained = nn.ModuleList(codec for codec, _, _ in self._rows)
-        optimizer = Optimizer(name="adam", learning_rate=settings.learning_rate, momentum=0.9)
+        optimizer = Optimizer(name="adam", learning_rate=settings.sizes.learning_rate, momentum=0.9)
         self._learner = Learner(trained, optimizer) if self._rows else None
 
     def step(self, index: int) -> dict[str, float]:
@@ -269,16 +269,16 @@ class Sequences:
 
     def __init__(self, settings: EHRSafeSettings, codec: SequenceCodec, records: Records, source: RandomSource) -> None:
         self._settings, self._codec, self._records, self._source = settings, codec, records, source
-        self._per_epoch = len(records.batches(settings.batch_size, source, 0))
-        self.steps = settings.epochs * self._per_epoch
-        optimizer = Optimizer(name="adam", learning_rate=settings.learning_rate, momentum=0.9)
+        self._per_epoch = len(records.batches(settings.sizes.batch_size, source, 0))
+        self.steps = settings.sizes.epochs * self._per_epoch
+        optimizer = Optimizer(name="adam", learning_rate=settings.sizes.learning_rate, momentum=0.9)
         schedule = Schedule(kind="cosine", rounds=self.steps)
         self._learner = Learner(codec, optimizer, schedule=schedule, clip_norm=_LONGEST_GRADIENT)
         self._epoch = lru_cache(maxsize=1)(self._drawn_epoch)
 
     def _drawn_epoch(self, epoch: int) -> tuple[list[np.ndarray], Drawn]:
         return (
-            self._records.batches(self._settings.batch_size, self._source, epoch),
+            self._records.batches(self._settings.sizes.batch_size, self._source, epoch),
             self._records.draw(self._source.seed64("ehr scores", epoch)),
         )
 
@@ -320,23 +320,25 @@ class Adversaries:
     ) -> None:
         self._settings, self._generator, self._critic = settings, generator, critic
         self._latents, self._source = latents, source
-        self.steps = settings.gan_steps
+        self.steps = settings.sizes.gan_steps
         falls = Schedule(kind="cosine", rounds=self.steps)
-        self._makes = Learner(generator, gan_optimizer(settings), schedule=falls, average_decay=settings.average_decay)
+        self._makes = Learner(
+            generator, gan_optimizer(settings), schedule=falls, average_decay=settings.sizes.average_decay
+        )
         self._judges = Learner(critic, gan_optimizer(settings))
 
     def step(self, index: int) -> dict[str, float]:
         """Several steps of the critic, one of the generator."""
         settings = self._settings
         random = torch.Generator().manual_seed(self._source.seed64("ehr gan", index))
-        size, judged = settings.gan_batch_size, 0.0
-        for turn in range(settings.critic_steps):
+        size, judged = settings.sizes.gan_batch_size, 0.0
+        for turn in range(settings.sizes.critic_steps):
             real = self._latents[torch.randint(len(self._latents), (size,), generator=random)]
             with torch.no_grad():
                 made = self._generator.drawn(size, random)
             share = torch.rand(size, 1, generator=random)
             losses = self._critic.losses(real, made, share, penalty=settings.gradient_penalty)
-            judged = self._judges.step(losses.mean(), index * settings.critic_steps + turn)
+            judged = self._judges.step(losses.mean(), index * settings.sizes.critic_steps + turn)
         loss = -self._critic(self._generator.drawn(size, random)).mean()
         return {"loss": self._makes.step(loss, index), "critic_loss": judged}
 
@@ -354,8 +356,8 @@ def gan_optimizer(settings: EHRSafeSettings) -> OptimizerFactory:
 
     def make(parameters: Iterable[nn.Parameter]) -> torch.optim.Optimizer:
         if settings.gan_optimizer == "rmsprop":
-            return torch.optim.RMSprop(parameters, settings.gan_learning_rate)
+            return torch.optim.RMSprop(parameters, settings.sizes.gan_learning_rate)
         # Gulrajani et al., table 1
-        return torch.optim.Adam(parameters, settings.gan_learning_rate, betas=(0.0, 0.9))
+        return torch.optim.Adam(parameters, settings.sizes.gan_learning_rate, betas=(0.0, 0.9))
 
     return make
