@@ -102,12 +102,14 @@ def measured(
     method: Method, fields: Mapping[str, Any], epsilon: float, seed: int, parts: Parts, *, quick: bool = False
 ) -> dict[str, Any]:
     """Train once; its accuracy, and what the statement says."""
-    plan, train = dataclasses.replace(method.plan, seed=seed, **fields), parts.train
+    plan, order = dataclasses.replace(method.plan, seed=seed, **fields), np.random.default_rng(seed)
+    rows = order.permutation(len(parts.train))  # files may have an order that follows from labels, as MNIST's has
+    train, features = parts.train.subset(rows), None if parts.features is None else parts.features[rows]
     torch.manual_seed(seed)
     model = method.model(train)
     if isinstance(plan, LPMST):
         plan = dataclasses.replace(plan, epsilon=epsilon, **({"training.epochs": 1} if quick else {}))
-        result = plan.fit(model, train, features=parts.features if plan.clusters else None, test=parts.test)
+        result = plan.fit(model, train, features=features if plan.clusters else None, test=parts.test)
         reported = {"reports_right": float((result.reports == train.targets).mean())}
     else:
         plan = plan.replace(**({"steps": 2, "cohort": 256} if quick else {}))

@@ -98,6 +98,14 @@ def convolutions(_: ExampleDataset) -> nn.Module:
 
 STAGES = {1: (1.0,), 2: (0.65, 0.35), 3: (0.6, 0.2, 0.2)}
 DECAYS = tuple({"training.weight_decay": decay} for decay in (0.001, 0.003, 0.01, 0.03))
+DECAY = "training.weight_decay"
+CORRECTED = tuple({"targets": "likelihood", "prior_weight": 0.0, DECAY: decay} for decay in (0.0003, 0.001))
+KNOWN = (
+    *({"targets": "posterior", "uniform_share": share, DECAY: 0.01} for share in (0.0, 0.5)),
+    *({"targets": "likelihood", "uniform_share": share, DECAY: 0.001} for share in (0.0, 0.5, 0.9)),
+)
+"""What models of clusters learn from instead of reports: all that is known of a label."""
+
 GRADIENTS = (
     {"steps": 100, "cohort": 4096, "server.learning_rate": 4.0},
     {"steps": 60, "cohort": 8192, "server.learning_rate": 2.0},
@@ -133,10 +141,10 @@ PRO = LabelDPPro(steps=60, cohort=8192, clipping=1.0)
 ONE, CLUSTERED_ONE, PUBLIC = "LP-1ST (plain RR)", "clusters, LP-1ST", "DP-SGD on public features"
 PIXELS = {"inputs": "pixels", "model": convolutions, "budgets": (1.0, 2.0), "seeds": 1}
 METHODS = {
-    ONE: Method(plan=staged(1), inputs="public", model=network, trials=DECAYS, paper=PAPER["RR of 2024"]),
+    ONE: Method(plan=staged(1), inputs="public", model=network, trials=DECAYS + CORRECTED, paper=PAPER["RR of 2024"]),
     "LP-2ST": Method(plan=staged(2), inputs="public", model=network, trials=DECAYS, paper=PAPER["LP-2ST"]),
     "LP-3ST": Method(plan=staged(3), inputs="public", model=network, chosen_like="LP-2ST"),
-    CLUSTERED_ONE: Method(plan=staged(1, CLUSTERS), inputs="public", model=network, trials=DECAYS),
+    CLUSTERED_ONE: Method(plan=staged(1, CLUSTERS), inputs="public", model=network, trials=DECAYS + KNOWN),
     "clusters, LP-2ST": Method(plan=staged(2, CLUSTERS), inputs="public", model=network, chosen_like=CLUSTERED_ONE),
     PUBLIC: Method(plan=gradients(), inputs="public", model=linear, trials=GRADIENTS),
     "LabelDP-Pro": Method(plan=PRO, inputs="public", model=linear, trials=PROJECTIONS, paper=PAPER["LabelDP-Pro"]),

@@ -326,7 +326,7 @@ def test_a_second_draw_for_one_output_is_refused(sfumato, files, ended):
 
 def test_a_run_goes_on_by_its_own_settings_only(sfumato, ended, tmp_path):
     run = shutil.copytree(ended, tmp_path / "run")
-    assert "epsilon 3.0 → 2.0" in sfumato("labeldp", "train", "--resume", run, "--epsilon", 2).line
+    assert "epsilon 3 → 2" in sfumato("labeldp", "train", "--resume", run, "--epsilon", 2).line
     assert "is the plan of a lp_mst run; use sfumato labeldp train" in sfumato("dpsgd", "--resume", run).line
 
 

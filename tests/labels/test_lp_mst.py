@@ -14,10 +14,12 @@ from sfumato._types import Assumption
 from sfumato.data import examples_from_arrays
 from sfumato.labels import LPMST, label_facts, randomized
 from sfumato.labels import response as module
+from sfumato.labels.lp_mst import Stages
 from sfumato.labels.numbers import BinnedResponse
-from sfumato.labels.response import LabelResponse, reports_of, words_of
+from sfumato.labels.response import LabelResponse, forward_loss, reports_of, words_of
 from sfumato.ledger import Budget, BudgetExceeded, Ledger
 from sfumato.runs import Run
+from sfumato.training.supervised import loss_for
 
 # Learning in stages: each label is randomised once, by its own stage, and nothing else is paid for.
 
@@ -185,6 +187,122 @@ def test_shuffled_rows_may_be_sorted_and_the_run_goes_on(seed, tmp_path, monkeyp
         assert np.bincount(result.reports).tolist() == [100, 100, 100]  # at epsilon 20 each report is its label
     assert not np.array_equal(result.reports, np.sort(result.reports))
     assert any("random order" in line for line in result.statement.assumptions)
+
+
+# What a model learns from: reports as labels, or all that is known of a label.
+
+CLUSTERED = replace(PLAN, stages=(1.0,), clusters=4, uniform_share=0.25)
+
+
+def noted(plan, data, monkeypatch):
+    """The targets of the last training, the reports, and the prior that they were drawn by."""
+    seen = {}
+    fit, release = type(plan.training).fit, Stages.release
+
+    def watched(self, start, inputs, targets, **more):
+        seen["targets"] = targets.copy()
+        return fit(self, start, inputs, targets, **more)
+
+    def released(self, stage, prior):
+        seen["prior"] = prior
+        return release(self, stage, prior)
+
+    with monkeypatch.context() as context:
+        context.setattr(type(plan.training), "fit", watched)
+        context.setattr(Stages, "release", released)
+        result = plan.fit(model(), data)
+    return seen["targets"], result.reports, seen["prior"]
+
+
+def test_a_posterior_is_that_of_each_label_by_its_report_and_its_clusters_prior(monkeypatch):
+    data = blobs()
+    targets, reports, drawn_by = noted(replace(CLUSTERED, targets="posterior"), data, monkeypatch)
+    response = CLUSTERED.response(3)
+    order = RandomSource.from_seed(0).stream("stages").permutation(len(data))
+    for place in range(0, len(data), 37):
+        row, prior = order[place], drawn_by[place]
+        known = (prior - 0.25 / 3) / 0.75  # before a quarter of it was spread over all classes
+        both = known * response.probabilities(prior)[:, reports[row]]
+        np.testing.assert_allclose(targets[row], both / both.sum(), atol=1e-6)
+    assert targets.sum(axis=1) == pytest.approx(1)
+
+
+def test_without_a_prior_posteriors_are_reports_with_smooth_labels(monkeypatch):
+    plan = replace(PLAN, stages=(1.0,), targets="posterior")
+    targets, reports, _ = noted(plan, blobs(), monkeypatch)
+    likely = np.exp(2.0) / (np.exp(2.0) + 2)
+    assert targets[np.arange(300), reports] == pytest.approx(likely, rel=1e-5)
+
+
+def test_likelihoods_are_of_each_report_and_the_loss_is_the_forward_loss(monkeypatch):
+    plan = replace(CLUSTERED, targets="likelihood", prior_weight=0.5)
+    targets, reports, drawn_by = noted(plan, blobs(), monkeypatch)
+    order = RandomSource.from_seed(0).stream("stages").permutation(300)
+    likelihoods = plan.response(3).likelihoods(reports[order], drawn_by)
+    np.testing.assert_allclose(targets[order, 0], likelihoods, atol=1e-6)
+    np.testing.assert_allclose(targets[order, 1], 0.5 * (drawn_by - 0.25 / 3) / 0.75, atol=1e-6)
+    logits = torch.randn(300, 3, generator=torch.Generator().manual_seed(0))
+    wanted = torch.from_numpy(targets)
+    added = -(wanted[:, 1] * torch.log_softmax(logits, dim=1)).sum(dim=1).mean()
+    expected = forward_loss(logits, wanted[:, 0]).mean() + added
+    torch.testing.assert_close(loss_for(targets, loss="likelihood")(logits, wanted), expected)
+
+
+@pytest.mark.parametrize("targets", ["posterior", "likelihood"])
+def test_a_prior_with_other_digits_on_another_machine_stops_no_run(targets, tmp_path, monkeypatch):
+    """As where the model of the stage before gives other last digits there: a report may be none of that prior."""
+    plan, data = replace(PLAN, epsilon=0.5, targets=targets), blobs()
+    learn, expected = Stages.learn, Stages._expected
+
+    def dies(self, stage, *given):
+        if stage == 1:
+            raise KeyboardInterrupt
+        return learn(self, stage, *given)
+
+    with monkeypatch.context() as context:
+        context.setattr(Stages, "learn", dies)
+        with pytest.raises(KeyboardInterrupt):
+            plan.fit(model(), data, out=tmp_path / "run")
+    monkeypatch.setattr(Stages, "_expected", lambda self, *given: np.roll(expected(self, *given), 1, axis=1))
+    assert plan.fit(model(), data, out=tmp_path / "run", resume=True).statement.epsilon == 0.5
+
+
+@pytest.mark.parametrize("targets", ["reports", "posterior", "likelihood"])
+def test_what_is_learned_from_costs_nothing_and_a_run_goes_on_with_it(targets, tmp_path, monkeypatch):
+    plan, data, test = replace(PLAN, clusters=4, targets=targets), blobs(), blobs(90, seed=1)
+    whole = plan.fit(model(), data, test=test, out=tmp_path / "whole")
+    assert whole.statement.epsilon == 2.0
+    assert whole.evaluation["trained"]["accuracy"] > 0.8
+    learn, turns = Stages.learn, []
+
+    def dies(self, stage, *given):
+        turns.append(stage)
+        if stage == 2 and turns.count(2) == 1:
+            raise KeyboardInterrupt
+        return learn(self, stage, *given)
+
+    monkeypatch.setattr(Stages, "learn", dies)
+    with pytest.raises(KeyboardInterrupt):
+        plan.fit(model(), data, test=test, out=tmp_path / "run")
+    plan.fit(model(), data, test=test, out=tmp_path / "run", resume=True)
+    assert turns == [0, 1, 2, 2]
+    files = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "run")]
+    assert files[0] == files[1]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"targets": "labels"}, "targets must be one of"),
+        ({"uniform_share": 1.0}, "uniform_share must be in"),
+        ({"uniform_share": 0.5}, "give clusters, too"),
+        ({"prior_weight": -1.0}, "prior_weight must be"),
+        ({"targets": "likelihood", "training": {"label_smoothing": 0.1}}, "targets=likelihood has none"),
+    ],
+)
+def test_targets_that_cannot_be_are_refused(changed, words):
+    with pytest.raises(InputError, match=words):
+        replace(PLAN, **changed)
 
 
 # Randomised labels in a run: once, in any blocks, and found again by a run that goes on.

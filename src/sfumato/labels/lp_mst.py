@@ -9,7 +9,10 @@ of one of them.
 - **Neighbours.** A label is replaced by any other one. Earlier reports are the same for both neighbours of a label in a
   later part, and later ones are made of them: adaptive, and still parallel.
 - **Event.** `PureDP` of what the histogram of clusters leaves, with the first stage; the others cost nothing more.
-- **Model.** It sees inputs and reports alone, so training, dropping reports and mixing them is free.
+- **Model.** It sees inputs, reports and priors alone, so training, dropping reports and mixing them is free. A report
+  that its prior made is wrong in the same way for all rows of a cluster, and a model learns such errors. With `targets`
+  it learns from all that is known of a label instead: its posterior, or the likelihood of its report (forward
+  correction, each row by its own probabilities).
 - **Resume.** Every stage's reports are one release of the run: a run that goes on finds them, and draws none again. The
   model of a stage follows from them, the first weights and the public inputs alone, so the same one is trained again.
 - **Released.** The reports, the prior of the clusters, and the last model.
@@ -38,7 +41,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, ClassVar, Literal, get_args
 
 import numpy as np
 
@@ -62,6 +66,7 @@ if TYPE_CHECKING:
     from sfumato.labels.priors import Prior
     from sfumato.labels.response import LabelResponse
 
+Targets = Literal["reports", "posterior", "likelihood"]
 _OFF = 1e-9
 _TRAINING = Supervised(batch_size=256, learning_rate=0.05, schedule="cosine")
 
@@ -77,7 +82,13 @@ class LPMST(LabelPlan):
         clusters: so many clusters of public features have a prior of their own in the first stage; 0 starts from a
             uniform prior.
         prior_epsilon: of epsilon, what counting the labels of the clusters costs.
-        drop_unlikely: leave out earlier reports that the model finds less likely than the mean k* of its priors.
+        uniform_share: of the clusters' prior, what is spread over all classes before labels are randomised by it, in
+            [0, 1); a strong prior leaves less room for the label itself, which costs where epsilon is large.
+        targets: what the model learns from: "reports" as labels; the "posterior" of each label, by its report and
+            its prior; or the "likelihood" of each report.
+        prior_weight: with "likelihood", the weight of the cross-entropy with the prior in addition, >= 0.
+        drop_unlikely: with "reports", leave out earlier ones that the model finds less likely than the mean k* of its
+            priors.
         warm_start: each stage goes on from the weights of the one before; else from the first ones.
         training: of the model in each stage, on all rows whose labels were reported.
         shuffle: put the rows into a random, secret order first, for data whose order follows from their labels.
@@ -89,6 +100,9 @@ class LPMST(LabelPlan):
     temperature: float = 0.5
     clusters: int = 0
     prior_epsilon: float = 0.05
+    uniform_share: float = 0.0
+    targets: Targets = "reports"
+    prior_weight: float = 0.1
     drop_unlikely: bool = True
     warm_start: bool = True
     training: Supervised = part(default=_TRAINING, converter=TRAININGS)
@@ -107,9 +121,19 @@ class LPMST(LabelPlan):
         _check.whole(at_least=0, clusters=self.clusters)
         if not (self.stages and abs(sum(self.stages) - 1) <= _OFF and min(self.stages) > 0):  # NaN, too
             raise InputError(f"stages must be shares > 0 that add up to 1, got {self.stages}; 0.65 0.35, for example")
+        _check.between(0.0, 1.0, ends="[)", uniform_share=self.uniform_share)
+        _check.one_of(get_args(Targets), targets=self.targets)
+        _check.non_negative(prior_weight=self.prior_weight)
+        if self.uniform_share and not self.clusters:
+            raise InputError(f"uniform_share {self.uniform_share:g} is for the prior of clusters; give clusters, too")
         if self.seed is not None:
             _check.whole(at_least=0, seed=self.seed)
         self.training.refuse_loss("cross_entropy")
+        if self.targets == "likelihood" and self.training.label_smoothing:
+            raise InputError(
+                "training.label_smoothing is for labels, and targets=likelihood has none; leave it out, and give "
+                "prior_weight"
+            )
         _ = self.label_epsilon  # checks what it is left of
 
     @property
@@ -160,6 +184,17 @@ class Stages(Learning):
         super().__post_init__()
         order = RandomSource.from_seed(0).stream("stages").permutation(len(self.data))
         self.parts = self.plan.parts(len(self.data), order)
+        shapes = {"reports": (0,), "posterior": (len(self.data), self.classes)}
+        shape = shapes.get(self.plan.targets, (len(self.data), 2, self.classes))
+        self._targets = np.zeros(shape, np.float32)  # of rows whose labels were reported
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """What is learned from, of rows so far: it follows from models that are gone."""
+        return {} if self.plan.targets == "reports" else {"targets": torch.from_numpy(self._targets)}
+
+    def restore(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        if "targets" in tensors:
+            self._targets = tensors["targets"].numpy().copy()
 
     def read_labels(self) -> tuple[np.ndarray, int]:
         from sfumato.labels.response import require_labels
@@ -205,7 +240,10 @@ class Stages(Learning):
             return None
         groups = self._clusters()
         counted = self.counted(groups, self.plan.clusters)
-        return None if counted is None else counted[groups[part]]
+        if counted is None:
+            return None
+        share = self.plan.uniform_share
+        return ((1 - share) * counted + share / self.classes)[groups[part]]
 
     def release(self, stage: int, prior: np.ndarray | None) -> np.ndarray:
         """The first stage's cost is that of all."""
@@ -223,7 +261,7 @@ class Stages(Learning):
         return self.run.release(phase, event, draw, **public)["labels"].numpy()
 
     def learn(self, stage: int, model: nn.Module, prior: np.ndarray | None, reports: np.ndarray) -> nn.Module:
-        """From all reports so far, but for those that the model finds unlikely."""
+        """From all reports so far, but for those that the model finds unlikely, where reports are labels."""
         from sfumato.labels.response import ranked
 
         plan, part = self.plan, self.parts[stage]
@@ -231,13 +269,20 @@ class Stages(Learning):
             prior = np.full((1, self.classes), 1 / self.classes)
         reported = float(ranked(prior, plan.label_epsilon)[1].mean())
         rows = np.sort(np.concatenate(self.parts[: stage + 1]))
-        if stage and plan.drop_unlikely:
-            rows = self._likely(model, rows, part, max(1, round(reported)), reports)
+        training, targets = plan.training, reports
+        if plan.targets == "reports":
+            if stage and plan.drop_unlikely:
+                rows = self._likely(model, rows, part, max(1, round(reported)), reports)
+        else:
+            self._note_targets(stage, prior, reports[part])
+            targets = self._targets
+            if plan.targets == "likelihood":
+                training = replace(training, loss="likelihood")
         inputs, _ = self.data.examples(rows)
-        trained = plan.training.fit(
+        trained = training.fit(
             model if plan.warm_start else self.model,
             inputs,
-            reports[rows],
+            targets[rows],
             source=self.run.source.within(f"stage {stage}"),
             device=self.device,
             watch=self.watch(stage),
@@ -245,6 +290,25 @@ class Stages(Learning):
         counts = {"labels": len(part), "trained_on": len(rows), "classes_reported": reported}
         self.run.note({"round": stage + 1, **counts})
         return trained
+
+    def _note_targets(self, stage: int, prior: np.ndarray, reports: np.ndarray) -> None:
+        """What is known of the labels of a stage, by the prior that they were randomised by and their reports."""
+        plan, part = self.plan, self.parts[stage]
+        drawn_by = np.broadcast_to(prior, (len(part), self.classes))
+        likelihoods = plan.response(self.classes).likelihoods(reports, drawn_by)
+        # A run that goes on elsewhere may find other digits in a prior, and so a report that this prior never gives.
+        likelihoods[~likelihoods.any(axis=1)] = 1 / self.classes
+        known = drawn_by
+        if not stage and plan.clusters:  # what is known is the prior before it was mixed
+            share = plan.uniform_share
+            known = np.maximum(drawn_by - share / self.classes, 0.0) / (1 - share)
+        if plan.targets == "posterior":
+            both = known * likelihoods
+            none = ~(both.sum(axis=1) > 0)  # the prior excludes the labels that the report leaves
+            both[none] = likelihoods[none]
+            self._targets[part] = both / both.sum(axis=1, keepdims=True)
+        else:
+            self._targets[part] = np.stack([likelihoods, plan.prior_weight * known], axis=1)
 
     def _likely(
         self, model: nn.Module, rows: np.ndarray, part: np.ndarray, count: int, reports: np.ndarray

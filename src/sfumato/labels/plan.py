@@ -11,7 +11,7 @@ import hashlib
 import json
 import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 
 _PUBLIC = ("model", "model_options", "normalisation", "classes", "outputs", "input_shapes", "version")
+_OWN = "learning/"  # tensors of a checkpoint that are none of the model
 _MOSTLY = 0.9  # a share of labels reported as they are above which noise is hardly the cause
 
 
@@ -237,7 +238,9 @@ class Learning:
         if saved is not None and run.folder is not None:
             self.rows = run.folder.evaluation()
         if saved is not None and done:
-            model.load_state_dict(saved.tensors)
+            own = {name: each for name, each in saved.tensors.items() if name.startswith(_OWN)}
+            model.load_state_dict({name: each for name, each in saved.tensors.items() if name not in own})
+            self.restore({name.removeprefix(_OWN): each for name, each in own.items()})
         else:
             self._measure(model, "untrained")
         reports = np.full(len(self.data), -1, np.int64 if self.plan.of_classes else np.float64)
@@ -252,9 +255,17 @@ class Learning:
             model = self.learn(stage, model, prior, reports)
             named = {f"stage {stage + 1}": self.by_stages, "trained": stage + 1 == total}
             self._measure(model, *(name for name, holds in named.items() if holds))
-            run.save(_tensors(model), {"stages": stage + 1}, complete=stage + 1 == total)
+            own = {_OWN + name: each for name, each in self.state().items() if stage + 1 < total}
+            run.save({**_tensors(model), **own}, {"stages": stage + 1}, complete=stage + 1 == total)
         progress("stages", total, total)
         return model, reports
+
+    def state(self) -> dict[str, Tensor]:
+        """What later stages need besides the model and the reports, for a run that goes on."""
+        return {}
+
+    def restore(self, tensors: Mapping[str, Tensor]) -> None:
+        """Take `state` of an earlier stage."""
 
     def watch(self, stage: int) -> Callable[[int, int], None]:
         """What receives each step of a stage's training, and ends a run that is asked to stop."""
