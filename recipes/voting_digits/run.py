@@ -97,7 +97,7 @@ VOTE = AEDPFL(
     student={"epochs": 20, "method": "smooth", "smoothness": 2.0},
     delta=DELTA,
 )
-ADAPTED = VOTE.replace(noise_std=30.0, adaptation=1.0)
+ADAPTED = VOTE.replace(noise_std=30.0, adaptation={"weight": 1.0, "smoothness": 0.3}, **{"training.epochs": 10})
 AVERAGE = FedAvg(
     rounds=20,
     cohort=200,

@@ -1,9 +1,11 @@
-"""How many agents, and how many records each: the share of right answers with the noise of the table, one seed.
+"""How many agents, how many records each, and who abstains: the share of right answers with the noise of the table.
 
     ablation.py [--out DIR]
 
-50 to 800 agents hold 75 records each at most; 100 agents hold 50 to 600. No student is trained: it follows the answers.
-Writes ablation.json and ablation.svg next to it. A point that is done is not repeated.
+50 to 800 agents hold 75 records each at most; 100 agents hold 50 to 600. Then the 100 agents of the table abstain from
+queries that are unlike their records: a vote of zero has no larger norm than one for a class, so it costs no more. One
+seed; no student is trained: it follows the answers. Writes ablation.json and ablation.svg next to it. A point that is
+done is not repeated.
 """
 
 import argparse
@@ -13,17 +15,25 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
+from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from run import AGENTS, VOTE, agents, model, server
 
 from sfumato._files import read_json, write_json
+from sfumato._random import RandomSource
 from sfumato.report.plots import COLOURS, save
+from sfumato.training.supervised import outputs
 
 FOLDER = Path(__file__).resolve().parent
 MANY, FEW_RECORDS = (50, 100, 200, 400, 800), 75
 RECORDS = (50, 100, 200, 400, 600)
+CERTAINTIES, SHARES = (0.6, 0.8, 0.9, 0.95), (0.7, 0.8, 0.9, 0.95, 0.99)
+"""Least probability of the class that is voted for; shares of an agent's own records that are as near to others."""
+
+QUERIES, DRAWS = 600, 10
 
 
 def point(number: int, records: int, out: Path) -> dict[str, Any]:
@@ -35,6 +45,49 @@ def point(number: int, records: int, out: Path) -> dict[str, Any]:
         result = dataclasses.replace(VOTE, seed=0).fit(users, server()[0], model(), threads=1)
         write_json(path, {"agents": number, "records": records, "answers": result.evaluation["answers"]["accuracy"]})
     return read_json(path)
+
+
+def abstaining(out: Path) -> list[dict[str, Any]]:
+    """Right answers where agents abstain by how certain they are, or by the distance to their records in features."""
+    path = out / "abstaining.json"
+    if path.exists():
+        return read_json(path)
+    users, (pool, _, _) = agents(100), server()
+    queries = np.sort(np.random.default_rng(1).permutation(len(pool))[:QUERIES])
+    (asked,), classes = pool.examples(queries)
+    assert classes is not None
+    torch.manual_seed(100)
+    begun, found, near, knows = model(), [], [], []
+    for agent in range(AGENTS):
+        inputs, labels = users.examples(agent)
+        trained = VOTE.training.fit(begun, inputs, labels, source=RandomSource.from_seed(agent))
+        features = nn.Sequential(*list(trained.children())[:-1])
+        own, other = (torch.from_numpy(outputs(features, rows)) for rows in (inputs, asked))
+        found.append(torch.softmax(torch.from_numpy(outputs(trained, asked)), 1).numpy())
+        between = torch.cdist(own, own).fill_diagonal_(torch.inf).amin(1)
+        near.append((torch.cdist(other, own).amin(1)[:, None] >= between).float().mean(1).numpy())
+        knows.append(np.isin(classes, labels))
+    shares, far, known = np.stack(found), np.stack(near), np.stack(knows)
+    votes = np.eye(shares.shape[2])[shares.argmax(2)]
+
+    def row(title: str, kept: np.ndarray) -> dict[str, Any]:
+        counts, rng = (votes * kept[..., None]).sum(0), np.random.default_rng(0)
+        draws = [rng.normal(0.0, VOTE.noise_std or 0.0, counts.shape) for _ in range(DRAWS)]
+        right = [(counts + noise).argmax(1) == classes for noise in draws]
+        return {
+            "abstain": title,
+            "votes of who knows": round(float(kept[known].mean()), 3),
+            "votes of others": round(float(kept[~known].mean()), 3),
+            "winners right": round(float((counts.argmax(1) == classes).mean()), 4),
+            "answers": round(float(np.mean(right)), 4),
+        }
+
+    rows = [row("never", np.ones_like(known))]
+    rows += [row(f"below probability {least:g}", shares.max(2) >= least) for least in CERTAINTIES]
+    rows += [row(f"farther than {share:g} of the own records", far <= share) for share in SHARES]
+    rows.append(row("from queries of a class that it does not know", known))
+    write_json(path, rows)
+    return rows
 
 
 def draw(by_agents: list[dict[str, Any]], by_records: list[dict[str, Any]]) -> None:
@@ -67,10 +120,13 @@ def main() -> None:
     torch.set_num_threads(1)
     by_agents = [point(number, FEW_RECORDS, out) for number in MANY]
     by_records = [point(AGENTS, records, out) for records in RECORDS]
-    write_json(FOLDER / "ablation.json", {"agents": by_agents, "records": by_records})
+    abstained = abstaining(out)
+    write_json(FOLDER / "ablation.json", {"agents": by_agents, "records": by_records, "abstaining": abstained})
     draw(by_agents, by_records)
     for row in by_agents + by_records:
         print(f"{row['agents']:4d} agents, {row['records']:3d} records: {row['answers']:.3f} of the answers right")
+    for row in abstained:
+        print("| " + " | ".join(map(str, row.values())) + " |")
 
 
 if __name__ == "__main__":

@@ -72,6 +72,14 @@ def test_a_vote_leaves_every_file_and_reports_answers_and_statement(sfumato, fil
     assert f"go on after a stop with: sfumato vote {way} --resume {out}" in shown.out
 
 
+def test_a_student_that_nothing_measures_is_reported_as_such(sfumato, files, tmp_path):
+    words = ("--agents", files / "agents.npz", "--pool", files / "pool.npz")
+    line = "no test data, so the student was not measured; give some (--test)"
+    assert line in sfumato("vote", "knn", *words, *KNN, "--out", tmp_path / "run").out
+    measured = sfumato("vote", "knn", *_data(files), *KNN, "--out", tmp_path / "other")
+    assert (measured.code, line in measured.out) == (0, False)
+
+
 def test_the_command_line_votes_as_the_library_does(files: Path, voted: Path):
     agents, pool = data.open_users(files / "agents.npz"), data.open_examples(files / "pool.npz")
     plan = KNNDPFL(queries=20, neighbours=3, noise_std=1.0, student={"epochs": 10}, seed=3)

@@ -169,6 +169,23 @@ def test_the_divergence_and_the_entropy_are_those_of_the_distributions():
     torch.testing.assert_close(module._attribute_entropy(before), entropy.mean())
 
 
+def test_the_classes_of_the_answers_shall_be_as_frequent_among_the_rows():
+    rows, device = np.array(public()[0].inputs[0][:]), torch.device("cpu")
+    answers, model = np.array([0, 0, 1, 2]), network().eval()
+
+    def added(given: np.ndarray | None) -> float:
+        terms = smoothness(rows, weight=2.0, radius=0.3, batch_size=120, attributes=False, answers=given)
+        with terms(model, RandomSource.from_seed(1), device) as term:
+            return float(term.loss(0.0).detach())
+
+    shares = torch.softmax(model(torch.from_numpy(rows)), 1).mean(0).detach()
+    prior = torch.tensor([3.0, 2.0, 2.0]) / 7  # as if each had been answered once more
+    expected = -2.0 * float((prior * shares.log()).sum())
+    assert added(answers) - added(None) == pytest.approx(expected, rel=1e-4)
+    soft = np.eye(3, dtype=np.float32)[answers]
+    assert added(soft) == pytest.approx(added(answers))
+
+
 @pytest.mark.parametrize("attributes", [False, True])
 def test_the_same_source_learns_the_same(attributes):
     rows, classes = make_moons(60, noise=0.1, random_state=0)

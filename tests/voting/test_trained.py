@@ -212,6 +212,21 @@ def test_adapted_models_are_right_more_often_on_turned_moons():
     assert all(after >= before for before, after in zip(plain, adapted))
 
 
+def test_smoothness_on_the_pool_moves_boundaries_out_of_it_alone_and_with_a_domain_classifier():
+    plain, smooth, both = [], [], []
+    kinds = ((None, plain), (DANN(weight=None, smoothness=0.3), smooth), (DANN(smoothness=0.3), both))
+    for seed in range(3):
+        inputs, classes = moons(seed, 0)
+        pool, truth = moons(100 + seed, 25)
+        for adaptation, found in kinds:
+            added = None if adaptation is None else adaptation.towards(pool)
+            source = RandomSource.from_seed(seed)
+            model = MOONS.fit(moon_network(seed), inputs, classes, source=source, added=added)
+            found.append((outputs(model, pool).argmax(1) == truth).mean())
+    assert np.mean(smooth) > np.mean(plain)
+    assert np.mean(both) > np.mean(plain)
+
+
 def test_the_gradient_is_reversed_and_weighted_and_the_value_is_not():
     inputs = torch.randn(3, 2, requires_grad=True)
     features = 2 * inputs
@@ -281,7 +296,7 @@ def test_a_layer_that_is_never_used_is_refused():
         MOONS.fit(Idle(), rows, classes, source=RandomSource.from_seed(0), added=DANN().towards(rows))
 
 
-@pytest.mark.parametrize("field", [{"weight": 0}, {"hidden": 0}, {"batch_size": 1}])
+@pytest.mark.parametrize("field", [{"weight": 0}, {"hidden": 0}, {"batch_size": 1}, {"smoothness": -0.1}])
 def test_settings_out_of_range_are_refused_by_name(field):
     name = next(iter(field))
     with pytest.raises(InputError, match=rf"^{name} must be"):
@@ -290,6 +305,14 @@ def test_settings_out_of_range_are_refused_by_name(field):
         AEDPFL(adaptation=field)
 
 
-def test_a_pool_of_one_row_is_refused():
-    with pytest.raises(InputError, match="at least 2 public rows"):
-        DANN().towards(np.zeros((1, 2), np.float32))
+@pytest.mark.parametrize(
+    ("adaptation", "rows", "told"),
+    [
+        (DANN(), np.zeros((1, 2), np.float32), "at least 2 public rows"),
+        (DANN(weight=None, smoothness=1), np.zeros((1, 2), np.float32), "leave smoothness out"),
+        (DANN(smoothness=1), np.zeros((9, 2), np.int64), "smoothness moves inputs a little, and int64 cannot be"),
+    ],
+)
+def test_a_pool_that_no_agent_can_adapt_to_is_refused(adaptation, rows, told):
+    with pytest.raises(InputError, match=told):
+        adaptation.towards(rows)

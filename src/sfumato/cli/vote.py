@@ -471,6 +471,8 @@ def _answers(result: VotingResult, evaluation: dict[str, Any], *, owner: bool) -
 
     if not models and (sentence := trouble(None, evaluation)):
         yield sentence
+    if not models and result.model is not None:
+        yield "no test data, so the student was not measured; give some (--test)"
     if models:
         keys = [name for name, value in evaluation[models[-1]].items() if isinstance(value, float)]
         rows = [

@@ -2,8 +2,9 @@
 
 An agent's records may look unlike the pool that it is asked about. A domain classifier learns to distinguish the two by
 the features, the input of the model's last layer, and the model gets its gradient with the sign reversed (domain-
-adversarial training, DANN). The pool's labels are not read. The pool is public and nothing but the vote leaves the
-agent, so the adaptation costs no privacy.
+adversarial training, DANN). With `smoothness` the model also shall not change its mind between neighbours in the pool,
+and have one (VADA; the two losses are those of the student, `voting.student.smoothness`). The pool's labels are not
+read. The pool is public and nothing but the vote leaves the agent, so the adaptation costs no privacy.
 
 The weight of the reversed gradient rises from 0 to `weight` as in the paper: weight (2 / (1 + exp(−10 p)) − 1), p being
 how much of the training is done.
@@ -14,6 +15,7 @@ how much of the training is done.
 References:
     Ganin, Ustinova, Ajakan, Germain, Larochelle, Laviolette, Marchand, Lempitsky: Domain-Adversarial Training of Neural
     Networks. JMLR 2016, equations 13 to 18 and section 5.2.2.
+    Shu, Bui, Narui, Ermon: A DIRT-T Approach to Unsupervised Domain Adaptation. ICLR 2018, equation 8 (VADA).
     Zhu et al. (2021), section 5.2: agents that adapt to the server's domain.
 """
 
@@ -32,6 +34,7 @@ from sfumato._check import InputError, guess
 from sfumato._lazy import torch
 from sfumato._parts import Kinds
 from sfumato.training.supervised import AddedLoss, LossAdder, batches_in_order
+from sfumato.voting.student import StudentTraining, smoothness
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from sfumato.data.examples import ExampleRows
 
 _STEEPNESS = 10.0  # gamma of the paper's schedule, "in all experiments"
+_SMOOTHED = 2  # batches of the pool in one of smoothness
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,18 +51,21 @@ class DANN:
     """Settings of domain-adversarial training.
 
     Attributes:
-        weight: of the reversed gradient at the end, > 0; None does not adapt.
+        weight: of the reversed gradient at the end, > 0; None has no domain classifier.
         hidden: units of the domain classifier's hidden layer, >= 1.
-        batch_size: rows of the pool a step at most, >= 2.
+        batch_size: rows of the pool a step at most, >= 2; smoothness takes twice as many.
         layer: name of the layer whose input are the features; None takes the last linear layer of the module.
+        smoothness: weight of smoothness on the pool, >= 0; 0 leaves it out.
     """
 
     weight: float | None = 1.0
     hidden: int = 100
     batch_size: int = 32
     layer: str | None = None
+    smoothness: float = 0.0
 
     def __post_init__(self) -> None:
+        _check.non_negative(smoothness=self.smoothness)
         if self.weight is not None:
             _check.positive(weight=self.weight)
         elif self.layer is not None:
@@ -70,19 +77,33 @@ class DANN:
         """The weight of the reversed gradient when this share of the training is done."""
         return (self.weight or 0.0) * (2.0 / (1.0 + math.exp(-_STEEPNESS * share)) - 1.0)
 
-    def towards(self, pool: ExampleRows) -> LossAdder | None:
-        """The domain classifier's loss, for `Supervised.fit`; None without a weight.
+    def towards(self, pool: ExampleRows, *, attributes: bool = False) -> LossAdder | None:
+        """What is added to the loss, for `Supervised.fit`; None without any weight.
 
         Args:
-            pool: public rows [n, …] as a data set stores them, n >= 2.
+            pool: public rows [n, …] as a data set stores them, n >= 2; with smoothness pictures or real numbers.
+            attributes: outputs are one logit for each attribute, not for each class.
 
         Raises:
-            InputError: the pool has fewer rows; or, when a training begins, the model has no such layer.
+            InputError: the pool has fewer rows or others; or, when a training begins, the model has no such layer.
         """
+        adversarial = None if self.weight is None else self._adversarial(pool)
+        if not self.smoothness:
+            return adversarial
+        smooth = smoothness(
+            pool,
+            weight=self.smoothness,
+            radius=StudentTraining.radius,
+            batch_size=_SMOOTHED * self.batch_size,
+            attributes=attributes,
+            asked="smoothness",
+        )
+        return smooth if adversarial is None else _both(adversarial, smooth)
+
+    def _adversarial(self, pool: ExampleRows) -> LossAdder:
+        """The domain classifier's loss."""
         from sfumato.data import to_tensor
 
-        if self.weight is None:
-            return None
         size = int(pool.shape[0])
         if size < 2:
             raise InputError(f"domain adaptation needs at least 2 public rows to adapt to, got {size}")
@@ -155,6 +176,17 @@ class DANN:
             fan_in = width if parameter.shape[0] == self.hidden else self.hidden
             torch.nn.init.uniform_(parameter, -(fan_in**-0.5), fan_in**-0.5, generator=generator)
         return made
+
+
+def _both(first: LossAdder, second: LossAdder) -> LossAdder:
+    """Both losses, in this order: a domain classifier takes the features of the rows that the model saw last."""
+
+    @contextmanager
+    def adder(model: nn.Module, source: RandomSource, device: torch.device) -> Iterator[AddedLoss]:
+        with first(model, source, device) as one, second(model, source, device) as other:
+            yield AddedLoss([*one.parameters, *other.parameters], lambda share: one.loss(share) + other.loss(share))
+
+    return adder
 
 
 def _reversed(features: Tensor, weight: float) -> Tensor:

@@ -7,17 +7,20 @@ So what it learns, and how often it is trained, costs nothing beyond the answers
 [[0.75, 0.0, 0.25], [0.333, 0.333, 0.333]]
 
 With `method="smooth"` the rows of the pool that have no answer teach, too: the model shall not change its mind between
-neighbours, and have one (`smoothness`). Two terms are added to the loss of the answers. *Virtual adversarial training*:
+neighbours, and have one (`smoothness`). Terms are added to the loss of the answers. *Virtual adversarial training*:
 what the model says of a row shall not change within a small ball around it; the worst direction is found by one step of
 the power iteration. *Low entropy*: the model shall be certain, so that its boundaries run where there are no rows. Both
-smooth over wrong labels, too, of which the answers of a noisy vote hold some. No augmentation is needed, so inputs may
-be any real numbers. The ball's radius is a share of how far rows lie from their mean (the root of the mean square),
-which is public as the rows are.
+smooth over wrong labels, too, of which the answers of a noisy vote hold some. Alone they may merge two similar
+classes; so the classes shall also be as frequent among the rows as among the answers, up to their cross entropy. No
+augmentation is needed, so inputs may be any real numbers. The ball's radius is a share of how far rows lie from their
+mean (the root of the mean square), which is public as the rows are.
 
 References:
     Miyato, Maeda, Koyama, Ishii: Virtual Adversarial Training: A Regularization Method for Supervised and Semi-
     Supervised Learning. TPAMI 2018, arXiv 1704.03976 (algorithm 1; "VAT+EntMin", equations 11 and 13).
     Grandvalet, Bengio: Semi-supervised Learning by Entropy Minimization. NeurIPS 2004.
+    Hu, Miyato, Tokui, Matsumoto, Sugiyama: Learning Discrete Representations via Information Maximizing Self-Augmented
+    Training. ICML 2017, section 3.2: a prior for the classes next to these two.
 """
 
 from __future__ import annotations
@@ -48,15 +51,27 @@ _LOOKED_AT = 1024  # rows for the mean distance of rows from their mean
 _LEAST = 1e-12
 
 
-def smoothness(rows: ExampleRows, *, weight: float, radius: float, batch_size: int, attributes: bool) -> LossAdder:
-    """The two terms, for `Supervised.fit`.
+def smoothness(
+    rows: ExampleRows,
+    *,
+    weight: float,
+    radius: float,
+    batch_size: int,
+    attributes: bool,
+    answers: np.ndarray | None = None,
+    asked: str = "method=smooth",
+) -> LossAdder:
+    """The terms, for `Supervised.fit`.
 
     Args:
         rows: public, as a data set stores them, [n, …]; n >= 2, of pictures or real numbers.
-        weight: of both terms, > 0.
+        weight: of all terms, > 0.
         radius: of the ball, as a share of the rows' distance from their mean, > 0.
         batch_size: rows a step at most, >= 2.
         attributes: outputs are one logit for each attribute, not for each class.
+        answers: classes int64 [n], or soft labels [n, classes], that are as frequent among the rows; None where nothing
+            is known of them.
+        asked: the setting that asks for it, for messages.
 
     Raises:
         InputError: fewer rows, or whole numbers, which have no neighbours.
@@ -65,10 +80,10 @@ def smoothness(rows: ExampleRows, *, weight: float, radius: float, batch_size: i
 
     size = int(rows.shape[0])
     if size < 2:
-        raise InputError(f"learning from unlabelled rows needs at least 2 of them, got {size}; use method=supervised")
+        raise InputError(f"learning from unlabelled rows needs at least 2 of them, got {size}; leave {asked} out")
     first = to_tensor(np.asarray(rows[np.arange(min(size, _LOOKED_AT))]))
     if not first.is_floating_point():
-        raise InputError(f"method=smooth moves inputs a little, and {rows.dtype} cannot be; use method=supervised")
+        raise InputError(f"{asked} moves inputs a little, and {rows.dtype} cannot be; leave it out")
     distance = radius * float((first - first.mean(0)).flatten(1).square().sum(1).mean().sqrt())
     divergence, entropy = _of_attributes if attributes else _of_classes
 
@@ -84,11 +99,25 @@ def smoothness(rows: ExampleRows, *, weight: float, radius: float, batch_size: i
             inputs = to_tensor(np.asarray(rows[places])).to(device)
             logits = model(inputs)
             moved = inputs + _worst(model, inputs, logits.detach(), generator, distance, divergence)
-            return weight * (divergence(logits.detach(), model(moved)) + entropy(logits))
+            added = divergence(logits.detach(), model(moved)) + entropy(logits)
+            if answers is not None:
+                found = torch.nn.functional.softmax(logits, dim=1).mean(0).clamp(min=_LEAST).log()
+                added = added - (torch.from_numpy(frequencies(answers, len(found))).to(found) * found).sum()
+            return weight * added
 
         yield AddedLoss((), loss)
 
     return adder
+
+
+def frequencies(answers: np.ndarray, classes: int) -> np.ndarray:
+    """Shares of the classes in answers, float64 [classes], as if each class had been answered once more.
+
+    >>> frequencies(np.array([1, 1, 0]), 3).round(3).tolist()
+    [0.333, 0.5, 0.167]
+    """
+    found = np.bincount(answers, minlength=classes) if answers.ndim == 1 else answers.sum(0, dtype=np.float64)
+    return (found + 1) / (found.sum() + classes)
 
 
 def _worst(
@@ -209,6 +238,7 @@ def train_student(
             radius=training.radius,
             batch_size=training.unlabelled_batch_size,
             attributes=targets.dtype.kind == "b",
+            answers=None if targets.dtype.kind == "b" else targets,
         )
     return training.fit(model, inputs, targets, source=source, device=device, added=added)
 

@@ -71,7 +71,7 @@ class TrainedVoter:
         self._agents, self._model, self._settings = agents, model, settings
         self._soft, self._device, self._source = soft, device, source
         self._adaptation = adaptation
-        self._added = adaptation.towards(pool.inputs[0])
+        self._added = adaptation.towards(pool.inputs[0], attributes=agents.of_attributes)
 
     def votes(self, agent: int) -> np.ndarray:
         """One agent's votes; any number of threads may ask.
