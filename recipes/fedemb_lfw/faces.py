@@ -2,7 +2,8 @@
 
 A row is a fixed public function of one picture: SqueezeNet's 512 pooled channels (`sfumato.models.ImageNetFeatures`),
 less the mean of 400 pictures of ORL, on the principal axes of those, each divided by its standard deviation there.
-Nothing of LFW decides this function.
+Nothing of LFW decides this function. `VIEWS` are four such functions: a person's pictures in four views are still that
+person's records alone.
 """
 
 import hashlib
@@ -10,7 +11,7 @@ import io
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,10 @@ from sfumato.data import UserDataset
 AXES = 128
 SIDE = 112
 _AT_ONCE = 64
+AS_IT_IS, MIRRORED = "as it is", "mirrored"
+VIEWS = (AS_IT_IS, MIRRORED, "crop 1", "crop 2")
+SMALLEST, LARGEST = 90, 108
+"""Sides of a crop."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,7 @@ class Faces:
     Attributes:
         train: people to train on.
         friends: people of LFW who are taken to have agreed to be public, to serve as negatives.
+        train_views, friends_views: the same people, each picture in `VIEWS`.
         strangers: ORL's forty people, public as well.
         validation: unseen people, by whom settings were chosen.
         test: unseen people.
@@ -46,6 +52,8 @@ class Faces:
 
     train: UserDataset
     friends: UserDataset
+    train_views: UserDataset
+    friends_views: UserDataset
     strangers: UserDataset
     validation: UserDataset
     test: UserDataset
@@ -72,7 +80,8 @@ def faces(folder: Path | None = None) -> Faces:
     folder = folder or SHARED
     weights = folder / "squeezenet1_0_imagenet.safetensors"
     name = names_of(folder / "lfw_112.parquet")
-    rows = _features(weights, folder / "lfw_112.parquet", _lfw)
+    views = [_features(weights, folder / "lfw_112.parquet", _lfw, view) for view in VIEWS]
+    rows = views[0]
     public, who = _features(weights, folder / "orl_faces.npz", _orl), np.load(folder / "orl_faces.npz")["person"]
     mean, axes = whitening(folder)
 
@@ -81,12 +90,15 @@ def faces(folder: Path | None = None) -> Faces:
 
     parts = split(data.from_arrays(whitened(rows), name, name))
     train, friends, validation, test = parts
+    in_views = split(data.from_arrays(whitened(np.concatenate(views)), *2 * [np.tile(name, len(VIEWS))]))
     pairs = metrics.lfw_pairs(folder / "lfw_pairs.txt").among(test)
     for part in (train, friends, validation):
         pairs.refuse_trained_on(part.user_ids)
     return Faces(
         train=train,
         friends=friends,
+        train_views=in_views[0],
+        friends_views=in_views[1],
         strangers=data.from_arrays(whitened(public), who, who.astype(str)),
         validation=validation,
         test=test,
@@ -128,8 +140,8 @@ def split(people: UserDataset) -> tuple[UserDataset, UserDataset, UserDataset, U
     return inner.train, inner.test, whole.validation, whole.test
 
 
-def _features(weights: Path, file: Path, read: Callable[[Path], np.ndarray]) -> np.ndarray:
-    """Of all pictures of a file, float32 [n, 512], from the cache or computed."""
+def _features(weights: Path, file: Path, read: Callable[[Path], np.ndarray], view: str = AS_IT_IS) -> np.ndarray:
+    """Of all pictures of a file in one view, float32 [n, 512], from the cache or computed."""
 
     def compute() -> np.ndarray:
         network = models.squeezenet(None)
@@ -137,11 +149,34 @@ def _features(weights: Path, file: Path, read: Callable[[Path], np.ndarray]) -> 
         function, pictures, found = models.ImageNetFeatures(network).eval(), read(file), []
         with torch.inference_mode():
             for start in range(0, len(pictures), _AT_ONCE):
-                found.append(function(data.to_tensor(pictures[start : start + _AT_ONCE])).numpy().astype(np.float16))
+                some = seen(pictures[start : start + _AT_ONCE], view)
+                found.append(function(some).numpy().astype(np.float16))
         return np.concatenate(found)
 
     digests = [hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in (weights, file)]
-    return np.asarray(public_features.cached(f"squeezenet-{file.stem}-{digests[0]}-{digests[1]}", compute), np.float32)
+    name = "-".join(["squeezenet", file.stem, *digests, *([] if view == AS_IT_IS else view.split())])
+    return np.asarray(public_features.cached(name, compute), np.float32)
+
+
+def seen(pictures: np.ndarray, view: str) -> torch.Tensor:
+    """Pictures, uint8 [n, SIDE, SIDE, 3], in one of `VIEWS`, as float [n, 3, SIDE, SIDE].
+
+    A crop is drawn by the bytes of its own picture: nothing else that is there decides where it lies.
+    """
+    rows = data.to_tensor(pictures)
+    if view == AS_IT_IS:
+        return rows
+    return rows.flip(3) if view == MIRRORED else torch.stack(list(map(partial(_crop, view), pictures, rows)))
+
+
+def _crop(view: str, picture: np.ndarray, row: torch.Tensor) -> torch.Tensor:
+    digest = hashlib.blake2b(picture.tobytes() + view.encode(), digest_size=8).digest()
+    rng = np.random.default_rng(int.from_bytes(digest, "big"))
+    side = int(rng.integers(SMALLEST, LARGEST + 1))
+    top, left = rng.integers(0, SIDE - side + 1, 2).tolist()
+    part = row[None, :, top : top + side, left : left + side]
+    found = nn.functional.interpolate(part, (SIDE, SIDE), mode="bilinear", align_corners=False)[0]
+    return found.flip(2) if rng.random() < 0.5 else found
 
 
 def _sorted(file: Path, columns: list[str]) -> pa.Table:

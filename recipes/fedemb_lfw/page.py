@@ -17,7 +17,7 @@ import jinja2
 import numpy as np
 from cells import place_in
 from faces import Faces, Residual, faces, pictures
-from run import EPSILONS, FAR, LEARNED, WITHOUT_NOISE, at, embedded, rows
+from run import BEGUN_EPSILONS, EPSILONS, FAR, IN_VIEWS, LEARNED, WITHOUT_NOISE, at, begun_at, embedded, rows
 from safetensors.torch import load_file
 from torch import nn
 
@@ -28,6 +28,8 @@ from sfumato.report.plots import save
 
 FOLDER = Path(__file__).resolve().parent
 LOWEST = 1e-5
+IN_OTHER_VIEWS = {method for method, row in rows().items() if row.begun or row.people.endswith("_views")}
+"""Methods that roc.svg leaves out: it has colours and styles for 24."""
 SHOWN = ("centralized", "FedEmb", "DP-FedEmb, m = 1, ε = 8", "DP-FedEmb, m = 16")
 """Methods on the page, next to the public backbone."""
 PAGE = """<!doctype html>
@@ -92,7 +94,7 @@ def main() -> None:
             near = [each["same"] for row in asked for each in row["nearest"]]
             recall = similarities.recall_at_far((FAR,)).recall[FAR]
             shown.append((name, f"{recall:.3f}", f"{sum(near)} of {len(near)}", asked))
-    draw(curves, FOLDER / "roc.svg")
+    draw({name: curve for name, curve in curves.items() if name not in IN_OTHER_VIEWS}, FOLDER / "roc.svg")
     draw_recall(read_json(FOLDER / "results.json"), FOLDER / "recall.svg")
     page = given.out or given.runs.parent / "faces.html"
     template = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined).from_string(PAGE)
@@ -144,10 +146,11 @@ def draw_recall(rows_found: list[dict[str, Any]], path: Path) -> None:
     """Recall against ε next to what needs none, and how far noise takes the trained layer."""
     recalls = {row["method"]: row for row in rows_found if row["metric"].startswith("recall")}
     private = [recalls[at(epsilon)] for epsilon in EPSILONS]
+    begun = [recalls[begun_at(epsilon)] for epsilon in BEGUN_EPSILONS]
     lines = {
         "centralized": "#85378a",
         "FedEmb": "#1f5a7a",
-        "public people alone, centralized": "#2f7048",
+        f"public people alone, centralized, {IN_VIEWS}": "#2f7048",
         WITHOUT_NOISE: "#b4540a",
         "public backbone as it is": "#1d2329",
     }
@@ -157,6 +160,15 @@ def draw_recall(rows_found: list[dict[str, Any]], path: Path) -> None:
         means, spreads = ([row[key] for row in private] for key in ("mean", "std"))
         style: Any = {"color": "#b4540a", "marker": "o", "markersize": 3}
         left.errorbar(EPSILONS, means, spreads, label="DP-FedEmb, m = 1", capsize=2, **style)
+        means, spreads = ([row[key] for row in begun] for key in ("mean", "std"))
+        left.errorbar(
+            BEGUN_EPSILONS,
+            means,
+            spreads,
+            label="the same, four views, from public people",
+            capsize=2,
+            **{**style, "color": "#a8233b"},
+        )
         other = recalls["DP-FedAvg"]
         left.errorbar([8], [other["mean"]], [other["std"]], fmt="s", color="#4b5563", markersize=4, label="DP-FedAvg")
         for name, colour in lines.items():
@@ -176,7 +188,7 @@ def draw_recall(rows_found: list[dict[str, Any]], path: Path) -> None:
             axes.set_xticks(EPSILONS, [f"{epsilon:g}" for epsilon in EPSILONS])
             axes.set_xlabel("ε for one person")
             axes.spines[["top", "right"]].set_visible(False)
-        figure.legend(loc="outside lower center", ncols=3, frameon=False)
+        figure.legend(loc="outside lower center", ncols=3, frameon=False, fontsize=8)
 
     save(path, (9.6, 4.8), fill)
 

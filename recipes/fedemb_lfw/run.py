@@ -33,6 +33,8 @@ FOLDER = Path(__file__).resolve().parent
 FAR = 1e-3
 DELTA = 1e-5
 EPSILONS = (0.25, 0.5, 1, 2, 4, 8, 16, 32)
+BEGUN_EPSILONS = (0.25, 0.5, 1, 2, 8)
+"""Of rows that begin as the public people's layer."""
 POPULATIONS = (100_000, 1_000_000)
 COSINES = {"client.loss": "cosine", "client.loss.scale": 20.0}
 
@@ -71,12 +73,18 @@ FEDAVG = FedAvg(
     **COSINES,
 )
 
+CONTROL = Centralized(rounds=200, cohort=256, server={"learning_rate": 0.01}, **COSINES)
+"""What public people alone are trained by."""
+FROM_PUBLIC = ALONE.replace(server={"learning_rate": 30.0})
+"""Of rows that begin as the public people's layer."""
+
 WITHOUT_NOISE = "FedEmb, m = 1, negatives: public people"
 """The row whose plan all rows of `at` have, but for its noise."""
 LEARNED = 10
 """Directions of the trained layer that hold nearly all of what is learned without noise."""
 
-Negatives = Literal["friends", "strangers"]
+Negatives = Literal["friends", "friends_views", "strangers"]
+IN_VIEWS, BEGUN = "four views", "four views, from public people"
 
 
 def at(epsilon: float) -> str:
@@ -84,24 +92,32 @@ def at(epsilon: float) -> str:
     return f"DP-FedEmb, m = 1, ε = {epsilon:g}"
 
 
+def begun_at(epsilon: float) -> str:
+    """The same of those that begin as the public people's layer, with four views of each picture."""
+    return f"{at(epsilon)}, {BEGUN}"
+
+
 @dataclass(frozen=True)
 class Row:
-    """A method: its plan, what its clients draw negatives from, the ε for one person that its noise is for, and who is
-    trained on."""
+    """A method: its plan, what its clients draw negatives from, the ε for one person that its noise is for, who is
+    trained on, and whether it begins as the layer that public people alone have trained, in four views."""
 
     plan: FederatedPlan
     negatives: Negatives | None = None
     epsilon: float | None = None
-    people: Literal["train", "friends"] = "train"
+    people: Literal["train", "train_views", "friends", "friends_views"] = "train"
+    begun: bool = False
 
 
 def rows() -> dict[str, Row]:
     """The table, in its order."""
     found = {
         "centralized": Row(Centralized(rounds=600, cohort=256, server={"learning_rate": 0.05}, **COSINES)),
-        "public people alone, centralized": Row(
-            Centralized(rounds=200, cohort=256, server={"learning_rate": 0.05}, **COSINES), people="friends"
+        "centralized, four views": Row(
+            Centralized(rounds=600, cohort=256, server={"learning_rate": 0.05}, **COSINES), people="train_views"
         ),
+        "public people alone, centralized": Row(CONTROL, people="friends"),
+        f"public people alone, centralized, {IN_VIEWS}": Row(CONTROL, people="friends_views"),
         "FedAvg": Row(FEDAVG),
         "FedEmb, heads from chance": Row(GROUPS.replace(client={"head_lr_scale": 20.0, "head": {"start": "glorot"}})),
         "FedEmb": Row(GROUPS),
@@ -118,6 +134,11 @@ def rows() -> dict[str, Row]:
     for epsilon in EPSILONS:
         found[at(epsilon)] = Row(ALONE, "friends", epsilon)
     found["DP-FedEmb, m = 1, ε = 8, moving average"] = Row(ALONE.replace(server={"ema_decay": 0.9}), "friends", 8)
+    found[f"{at(8)}, {IN_VIEWS}"] = Row(ALONE, "friends_views", 8, "train_views")
+    found[f"{at(8)}, from public people"] = Row(FROM_PUBLIC, "friends", 8, begun=True)
+    found[f"{WITHOUT_NOISE}, {BEGUN}"] = Row(FROM_PUBLIC, "friends_views", None, "train_views", begun=True)
+    for epsilon in BEGUN_EPSILONS:
+        found[begun_at(epsilon)] = Row(FROM_PUBLIC, "friends_views", epsilon, "train_views", begun=True)
     return found
 
 
@@ -134,7 +155,7 @@ def cell(method: str, seed: int, folder: Path, quick: bool, path: Path | None) -
     row, parts = rows()[method], faces(path)
     plan = dataclasses.replace(prepared(row, len(parts.train), quick=quick), seed=seed)
     result = plan.fit(
-        Residual(),
+        begun(parts, seed, quick=quick) if row.begun else Residual(),
         getattr(parts, row.people),
         out=folder,
         resume=(folder / "checkpoint" / "state.safetensors").exists(),
@@ -147,6 +168,13 @@ def cell(method: str, seed: int, folder: Path, quick: bool, path: Path | None) -
     )
     cells.refuse_stopped(result.finished)
     write_json(folder / "faces.json", measured(result.model, parts))
+
+
+def begun(parts: Faces, seed: int, *, quick: bool) -> nn.Module:
+    """The layer that public people alone have trained."""
+    plan = dataclasses.replace(CONTROL.replace(rounds=2) if quick else CONTROL, seed=seed)
+    options = RunOptions(task=Verification(fars=(FAR,)), evaluate_every=0, progress=False)
+    return plan.fit(Residual(), parts.friends_views, options=options).model
 
 
 def measured(model: nn.Module, parts: Faces) -> dict[str, float]:

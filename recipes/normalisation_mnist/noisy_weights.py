@@ -6,7 +6,8 @@ In every training step a fresh n ~ N(0, 1) is drawn for each noisy parameter; fo
 gradient updates μ (the gradient by w is that by μ). After training, the test examples are classified twice: with
 weights drawn afresh for each test batch, and with the means μ. Noisy are the weights and biases of all linear,
 convolutional and recurrent layers, the last one included; exact are the scales and shifts of norm layers and the
-embedding table. Nothing here is private: this experiment shows how much noise a network can bear.
+embedding table. Norms stand after every trainable layer but the last one, or after that, too. Nothing here is private:
+this experiment shows how much noise a network can bear.
 
 Batch norm is torch's, with the statistics of the batch at hand, in training and in testing: running averages would be
 those of other weights. A step whose gradient is not finite is left out; a prediction that is not a number is wrong.
@@ -51,8 +52,10 @@ from sfumato.data import ExampleDataset, open_examples, to_tensor
 
 FOLDER = Path(__file__).resolve().parent
 Norm = Literal["none", "layer", "public_batch"]
+Place = Literal["inside", "last"]
 SIGMAS = (0.0, 0.01, 0.1, 1.0, 2.0)
 NORMS: dict[Norm, str] = {"none": "no norm", "layer": "layer norm", "public_batch": "batch norm"}
+PLACES: dict[Place, str] = {"inside": "", "last": ", after the last layer too"}
 MEASURES = {"drawn": "accuracy with drawn weights", "means": "accuracy with the means of the weights"}
 NOISY = (nn.Linear, nn.Conv2d, nn.RNNBase)
 TEST_BATCH = 250
@@ -144,15 +147,17 @@ class Cell:
     norm: Norm
     sigma: float
     seed: int
+    place: Place = "inside"
 
     @property
     def method(self) -> str:
         """Its row."""
-        return f"{self.model}, {NORMS[self.norm]}"
+        return f"{self.model}, {NORMS[self.norm]}{PLACES[self.place]}"
 
     def file(self, out: Path) -> Path:
         """Where its figures lie."""
-        return out / f"{self.model.lower()}-{self.norm}-{self.sigma:g}-{self.seed}.json"
+        end = "" if self.place == "inside" else f"-{self.place}"
+        return out / f"{self.model.lower()}-{self.norm}-{self.sigma:g}-{self.seed}{end}.json"
 
 
 class BatchNorm(nn.Module):
@@ -175,6 +180,14 @@ def with_batch_norm(model: nn.Module) -> nn.Module:
             if isinstance(layer, models.PublicBatchNorm):
                 setattr(parent, name, BatchNorm(layer.channels))
     return model
+
+
+def built(cell: Cell, setting: Setting, classes: int) -> nn.Module:
+    """A fresh model; where its norm is last, too, logits are normalised."""
+    model = with_batch_norm(setting.model(cell.norm))
+    if cell.place == "inside":
+        return model
+    return nn.Sequential(model, nn.LayerNorm(classes) if cell.norm == "layer" else BatchNorm(classes))
 
 
 def noisy_parameters(model: nn.Module) -> list[nn.Parameter]:
@@ -251,7 +264,8 @@ def run(cell: Cell, out: Path, quick: bool) -> str:
         learned, tested = setting.data()
         torch.manual_seed(cell.seed)
         noise = torch.Generator().manual_seed(1000 + cell.seed)
-        model = with_batch_norm(setting.model(cell.norm))
+        assert learned.num_classes is not None
+        model = built(cell, setting, learned.num_classes)
         skipped = train(model, learned, setting, cell, noise)
         model.eval()
         rows = np.linspace(0, len(tested) - 1, min(setting.test, len(tested))).astype(int)
@@ -303,9 +317,10 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     seeds = 1 if options.quick else options.seeds
     cells = [
-        Cell(model=name, norm=norm, sigma=sigma, seed=seed)
+        Cell(model=name, norm=norm, sigma=sigma, seed=seed, place=place)
         for name, setting in SETTINGS.items()
         for norm in setting.rates
+        for place in (PLACES if norm != "none" else ("inside",))
         for sigma in (SIGMAS[::3] if options.quick else SIGMAS)
         for seed in range(min(seeds, setting.seeds))
     ]
