@@ -14,6 +14,7 @@ import argparse
 import contextlib
 import io
 import json
+import math
 import os
 import time
 from pathlib import Path
@@ -26,10 +27,11 @@ from sfumato.cli.main import main as sfumato
 
 SEARCH: dict[str, dict[str, tuple[str, ...]]] = {
     "dpsgd": {
-        "before the rules": ("--cohort", "256", "--server.learning-rate", "0.5", "--epochs", "10"),
-        "rate 0.25": ("--server.learning-rate", "0.25"),
-        "rate 4": ("--server.learning-rate", "4"),
+        "before the rules": ("--cohort", "256", "--server.learning-rate", "0.5", "--epochs", "10", "--clipping", "1"),
         "clip norm 1": ("--clipping", "1"),
+        "clip norm 1, rate 0.25": ("--clipping", "1", "--server.learning-rate", "0.25"),
+        "clip norm 1, rate 4": ("--clipping", "1", "--server.learning-rate", "4"),
+        "clip norm 5": ("--clipping", "5"),
     },
     "fedemb": {
         "rate 0.1": ("--server.learning-rate", "0.1"),
@@ -63,9 +65,9 @@ def measured(folder: Path, words: list[str]) -> dict[str, Any] | None:
     return json.loads((folder / "evaluation.json").read_text("utf-8"))
 
 
-def value(evaluation: dict[str, Any], metric: str) -> float:
-    """The metric of an evaluation."""
-    found = evaluation[metric]
+def value(evaluation: dict[str, Any], metric: str, higher: bool) -> float:
+    """The metric of an evaluation; the worst there is for a model that gives no finite number."""
+    found = evaluation.get(metric, -math.inf if higher else math.inf)
     return float(next(iter(found.values())) if isinstance(found, dict) else found)
 
 
@@ -87,10 +89,10 @@ def rows_of(each: DataSet, epsilon: float, out: Path) -> Row | None:
         evaluation = measured(folder, words + list(more))
         if evaluation is None:
             continue
-        found[name] = value(evaluation["trained"], each.metric)
+        found[name] = value(evaluation["trained"], each.metric, each.higher)
         if name == "default":
-            trivial = [value(one, each.metric) for one in evaluation["trained"]["baselines"].values()]
-            baseline = better([*trivial, value(evaluation["untrained"], each.metric)])
+            others = [*evaluation["trained"]["baselines"].values(), evaluation["untrained"]]
+            baseline = better(value(one, each.metric, each.higher) for one in others)
         print(f"{each.name} ε={epsilon:g} {name}: {found[name]:.4f} (baseline {baseline:.4f})", flush=True)
     if "default" not in found:
         return None

@@ -41,7 +41,8 @@ SILENT = 10.0  # seconds without a word that are a fault
 
 NO_BETTER = re.compile(
     r"(?:The (?:\w+ )?(?:model|student|answers)[^.]* (?:is|are) (?:worse|not measurably better) than .*?interval\)"
-    r"|The training brought nothing .*? after|The model learned nothing: .*?)\."
+    r"|The training brought nothing .*? after|The model learned nothing: .*?"
+    r"|Fidelity: no nearer to real patients than independent columns)\."
 )
 """How a command says that a result is no better than a baseline."""
 
@@ -304,8 +305,12 @@ def page(run: Path, text: str) -> Found:
 
 
 def records(run: Path, text: str) -> Found | None:
-    """None: the page of `ehr evaluate` has a verdict for each of its measures."""
-    return None
+    """The AUC of a detector of synthetic records, and of independent columns."""
+    line = re.search(r"^detector, AUC .*$", text, re.MULTILINE)
+    if line is None:
+        return None
+    _, made, _, other = re.split(r" {2,}", line.group().strip())  # each with its interval in brackets
+    return "detector, AUC", float(made.partition(" ")[0]), float(other.partition(" ")[0]), False
 
 
 # Data.

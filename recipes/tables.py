@@ -18,6 +18,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 COLUMNS = (
     ("people to choose by", "validation"),
+    ("passes over the data", "passes"),
     ("noise multiplier", "noise_multiplier"),
     ("predicted noise on sums", "predicted_error"),
     ("macro F1", "macro_f1"),
@@ -36,7 +37,7 @@ COLUMNS = (
 )
 GRIDS = {"epsilon_wanted": "ε", "weight_noise": "σ", "label_epsilon": "ε", "clusters": "clusters", "measure": ""}
 """Fields of rows that make a column each, and how the column calls them; a measure is called as it is."""
-TABLES = ("results.json", "noisy_weights.json", "squeezenet.json", "trained.json")
+TABLES = ("results.json", "noisy_weights.json", "squeezenet.json", "batches.json", "trained.json", "people.json")
 START, END = "<!-- results -->", "<!-- end of results -->"
 
 

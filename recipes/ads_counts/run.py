@@ -94,13 +94,16 @@ def network(data: ExampleDataset, seed: int) -> nn.Module:
     return Rates(model)
 
 
-def trained(
-    train: ExampleDataset, epsilon: float | None, seed: int, *, epochs: float, **settings: Any
-) -> tuple[nn.Module, Statement]:
-    """A model of the counts; `settings` are fields of the plan."""
+def planned(epsilon: float | None, seed: int, population: int, *, epochs: float, **settings: Any) -> DPSGD:
+    """The plan for so many policies; `settings` are its fields."""
     settings = settings if epsilon is not None else {**settings, "clipping": None}
     plan = DPSGD(task="counts", epochs=epochs, cohort=2048, tables="deferred", seed=seed, **settings)
-    plan = plan.replace(noise=0.0) if epsilon is None else plan.calibrate(epsilon=epsilon, population=len(train))
+    return plan.replace(noise=0.0) if epsilon is None else plan.calibrate(epsilon=epsilon, population=population)
+
+
+def trained(train: ExampleDataset, epsilon: float | None, seed: int, **settings: Any) -> tuple[nn.Module, Statement]:
+    """A model of the counts; `settings` are those of `planned`."""
+    plan = planned(epsilon, seed, len(train), **settings)
     result = plan.fit(network(train, seed), train, options=RunOptions(evaluate_every=0))
     cells.refuse_stopped(result.finished)
     return result.model, result.statement

@@ -59,12 +59,17 @@ def network(data: ExampleDataset, seed: int) -> nn.Module:
     return model
 
 
+def planned(population: int, method: str, epsilon: float | None, **settings: Any) -> DPSGD:
+    """The plan for so many rows; `settings` are fields of it."""
+    plan = DPSGD(cohort=BATCH, tables=TABLES[method], **{"clipping": 1.0, **settings})
+    return plan.replace(noise=0.0) if epsilon is None else plan.calibrate(epsilon=epsilon, population=population)
+
+
 def trained(
     train: ExampleDataset, method: str, epsilon: float | None, seed: int, *, epochs: float, **settings: Any
 ) -> tuple[nn.Module, Statement]:
     """A model of the clicks; `settings` are fields of the plan."""
-    plan = DPSGD(epochs=epochs, cohort=BATCH, tables=TABLES[method], seed=seed, **{"clipping": 1.0, **settings})
-    plan = plan.replace(noise=0.0) if epsilon is None else plan.calibrate(epsilon=epsilon, population=len(train))
+    plan = planned(len(train), method, epsilon, seed=seed, epochs=epochs, **settings)
     result = plan.fit(network(train, seed), train, options=RunOptions(evaluate_every=0))
     refuse_stopped(result.finished)
     return result.model, result.statement

@@ -111,16 +111,25 @@ class Trained:
     rows: float
 
 
+USUAL: dict[str, Any] = {"cohort": BATCH, "server.schedule": "cosine"}
+
+
+def planned(
+    population: int, method: str, epsilon: float | None, *, count_noise: float | None = None, **settings: Any
+) -> DPSGD:
+    """The plan for so many rows, of all methods but DP-FEST; `settings` are fields of it."""
+    selection = {} if count_noise is None else {"count_noise": count_noise}
+    tables = SelectedTables(in_place=True, **selection) if method == ADAFEST else DeferredTables(in_place=True)
+    plan = DPSGD(tables=tables, **{**USUAL, **settings})
+    return plan.replace(noise=0.0) if epsilon is None else plan.calibrate(epsilon=epsilon, population=population)
+
+
 def trained(train: ExampleDataset, method: str, epsilon: float | None, seed: int, **settings: Any) -> Trained:
     """Train; `settings` are fields of the plan, `count_noise` of DP-AdaFEST and `rows` of DP-FEST."""
-    settings, size = {"cohort": BATCH, "server.schedule": "cosine", **settings}, len(train)
     if method == FEST:
         assert epsilon is not None
-        return _by_frequent_rows(train, epsilon, seed, **settings)
-    selection = {key: settings.pop(key) for key in ("count_noise",) if key in settings}
-    tables = SelectedTables(in_place=True, **selection) if method == ADAFEST else DeferredTables(in_place=True)
-    plan = DPSGD(tables=tables, seed=seed, **settings)
-    plan = plan.replace(noise=0.0) if epsilon is None else plan.calibrate(epsilon=epsilon, population=size)
+        return _by_frequent_rows(train, epsilon, seed, **{**USUAL, **settings})
+    plan = planned(len(train), method, epsilon, seed=seed, **settings)
     model = network(train)
     changed = Changed(model)
     watched = [] if method == DEFERRED else [changed]  # there every step changes all rows, when they are next read

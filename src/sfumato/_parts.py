@@ -284,7 +284,10 @@ def options_of(kind: type[Any]) -> list[dataclasses.Field[Any]]:
 
 
 def to_json(instance: Any) -> dict[str, Any]:
-    """All fields that a user sets, parts with the word of their kind."""
+    """All fields that a user sets, parts with the word of their kind.
+
+    A whole number in a field of real ones is written as such, so that a plan is the same however it was given.
+    """
     found: dict[str, Any] = {}
     for field in options_of(type(instance)):
         value, kinds = getattr(instance, field.name), field.metadata.get(KINDS)
@@ -292,6 +295,8 @@ def to_json(instance: Any) -> dict[str, Any]:
             value = to_json(value) if len(kinds.kinds) == 1 else {"kind": kinds.word(value), **to_json(value)}
         elif dataclasses.is_dataclass(value):
             value = to_json(value)
+        elif type(value) is int and "float" in str(field.type):
+            value = float(value)
         found[field.name] = value
     return found
 

@@ -339,6 +339,10 @@ def test_a_draft_of_visits_is_a_schema_of_health_records(sfumato, tmp_path: Path
     assert "range:" not in sfumato(*given).out.replace("#   range", "")
     told = json.loads(sfumato(*given, "--ranges", "read", "--json").out)
     assert "{name: bili, kind: numeric, whole: false, range: [0.0, 2.0]}" in told["schema"]
+    shown = sfumato(*given, "--ranges", "read", "--out", tmp_path / "v.yaml")
+    warned = "# ranges and categories are those of the records; use them for public records only"
+    assert warned in shown.out
+    assert (tmp_path / "v.yaml").read_text().startswith(warned)  # a file outlives what a terminal showed
 
 
 def test_what_a_draft_refuses_is_one_line(sfumato, tmp_path: Path):

@@ -16,6 +16,7 @@ from torch import nn
 from torch.nn import functional
 
 from sfumato import models
+from sfumato.accounting import guarantee
 from sfumato.data import to_tensor
 from sfumato.models.trainable import Part
 from sfumato.per_example import Recording, covered
@@ -102,6 +103,19 @@ def test_more_budget_is_less_noise(squeezenet):
     noises = [squeezenet.plan_of(row, 6_000).noise.noise_multiplier for row in rows]
     assert noises == sorted(noises, reverse=True)
     assert noises[0] > noises[-1] > 0
+
+
+def test_larger_batches_have_the_same_noise_on_the_mean_gradient(script):
+    batches = script("imagenet_transfer", "batches")
+    name = batches.squeezenet.COLOURS
+    plans = [batches.plan_of(batches.name_of(name, batch), 6_000) for batch in batches.BATCHES]
+    assert len({plan.steps for plan in plans}) == 1
+    mean_noises = [plan.noise.noise_multiplier / plan.cohort.size for plan in plans]
+    assert mean_noises == pytest.approx([mean_noises[0]] * len(plans))
+    found = [plan.private_sum(6_000) for plan in plans]
+    epsilons = [guarantee(each.event(each.rounds), "add_remove").epsilon(1e-5) for each in found]
+    assert epsilons == sorted(epsilons, reverse=True)
+    assert epsilons[batches.BATCHES.index(1024)] == pytest.approx(8, rel=1e-3)
 
 
 def test_rows_with_one_seed_need_no_other_run(squeezenet, tmp_path):
@@ -350,8 +364,9 @@ def test_every_model_and_norm_has_a_figure_for_each_noise(shared, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "quick" / "noisy_weights.json").read_text())
-    assert len({row["method"] for row in rows}) == 14  # five models, three norms, but no batch norm for the BiLSTM
-    assert len(rows) == 14 * 2 * 2  # two values of sigma under --quick, two ways of testing
+    # Five models, three norms, but no batch norm for the BiLSTM; each norm with and without one after the last layer.
+    assert len({row["method"] for row in rows}) == 14 + 9
+    assert len(rows) == (14 + 9) * 2 * 2  # two values of sigma under --quick, two ways of testing
     assert all(0 <= row["mean"] <= 1 and row["epsilon"] is None for row in rows)
 
 
@@ -384,6 +399,19 @@ def test_the_gradient_at_the_drawn_weights_updates_the_means(noisy):
     assert layer.weight.grad.item() == pytest.approx(2 * expected)
     torch.optim.SGD(layer.parameters(), lr=0.5).step()
     assert layer.weight.item() == pytest.approx(before - expected)
+
+
+@pytest.mark.parametrize("norm", ["layer", "public_batch"])
+def test_a_norm_after_the_last_layer_bounds_what_noise_does_to_logits(noisy, norm):
+    setting = noisy.SETTINGS["LeNet-300-100"]
+    cells = [noisy.Cell(model="LeNet-300-100", norm=norm, sigma=1.0, seed=0, place=place) for place in noisy.PLACES]
+    assert len({cell.file(Path()) for cell in cells} | {cell.method for cell in cells}) == 4
+    model = noisy.built(cells[1], setting, 10)
+    assert len(noisy.noisy_parameters(model)) == len(noisy.noisy_parameters(noisy.built(cells[0], setting, 10)))
+    pictures = torch.rand(64, 1, 28, 28, generator=torch.Generator().manual_seed(0))
+    logits = model(1000 * pictures).detach()
+    assert logits.mean(dim=1 if norm == "layer" else 0) == pytest.approx(0, abs=1e-4)
+    assert float(logits.square().mean()) == pytest.approx(1, rel=0.01)
 
 
 def test_batch_norm_is_torchs_own_in_training(noisy):

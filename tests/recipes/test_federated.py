@@ -250,6 +250,18 @@ def test_a_model_begins_as_what_it_is_given(lfw) -> None:
     assert torch.equal(lfw.Residual()(rows), rows)
 
 
+def test_a_view_of_a_picture_follows_from_that_picture_alone(lfw) -> None:
+    """Not from others, nor from where it stands: what a neighbour moves is not one person's contribution."""
+    faces = sys.modules["faces"]
+    pictures = np.random.default_rng(0).integers(0, 256, (5, 112, 112, 3), dtype=np.uint8)
+    views = {view: faces.seen(pictures, view) for view in faces.VIEWS}
+    for view, rows in views.items():
+        assert rows.shape == (5, 3, 112, 112)
+        assert torch.equal(faces.seen(pictures[[3]], view)[0], rows[3])
+    assert torch.equal(views[faces.MIRRORED].flip(3), views[faces.AS_IT_IS])
+    assert len({rows[0].sum().item() for rows in views.values()}) == 3  # mirrored has the sum of what it mirrors
+
+
 def test_private_rows_cost_one_person_what_their_names_say(lfw) -> None:
     for name, row in lfw.rows().items():
         if row.epsilon is None:
@@ -280,6 +292,25 @@ def test_more_people_with_the_same_noise_pay_less(lfw) -> None:
     plan = lfw.prepared(lfw.rows()["DP-FedEmb, m = 1, ε = 8"], 4124, quick=False)
     found = lfw.among_more(plan)
     assert 0 < found["epsilon_1000000"] < found["epsilon_100000"] < 8
+
+
+def test_recall_over_people_gives_each_the_same_say(script, lfw, monkeypatch) -> None:
+    """Three people with 4, 2 and 2 pictures: the first's 6 pairs are all found, of the others' 2 none."""
+    whose = script("fedemb_lfw", "people")
+    first, second = np.array([0] * 6 + [0, 1, 2] + [0, 1]), np.array([0] * 6 + [1, 1, 2] + [2, 2])
+    pairs = whose.Pairs(first, second, 3)  # six of the first, an impostor, one each of the others, two impostors
+    monkeypatch.setattr(whose, "FAR", 0.0)
+    assert pairs.recalls(np.ones(3)) == (pytest.approx(6 / 8), pytest.approx(1 / 3))
+    assert pairs.recalls(np.array([0.0, 1.0, 1.0])) == (1.0, 1.0)  # without the first its impostors are gone, too
+    assert pairs.recalls(np.array([2.0, 1.0, 0.0])) == (pytest.approx(12 / 13), pytest.approx(2 / 3))
+    assert whose._concentration(pairs) == "8 genuine pairs of 3 people (75% are one person's, 100% five people's)"
+
+
+def test_every_curve_has_a_style_of_its_own(script, lfw) -> None:
+    page = script("fedemb_lfw", "page")
+    drawn = set(lfw.rows()) - page.IN_OTHER_VIEWS
+    assert "centralized" in drawn
+    assert len(drawn) + 1 <= 24  # with the public backbone
 
 
 @pytest.mark.shared

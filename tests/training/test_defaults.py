@@ -23,6 +23,7 @@ RULES = (
     defaults.usual_rate,
     defaults.fitting_clients,
     defaults.usual_lstm,
+    defaults.table_norm,
 )
 
 
@@ -68,24 +69,29 @@ def test_clients_of_texts_take_steps_of_their_own_rate_and_few_users_a_small_mod
 @pytest.mark.parametrize(
     ("shape", "words", "norm"),
     [
-        ((3,), (), defaults.TABLE_NORM),
+        ((3,), (), 10.0),
         ((3,), ("--clipping", "1"), 1.0),
-        ((3,), ("--noise", "0"), 1.0),
+        ((3,), ("--noise", "0"), 20.0),
+        ((3,), ("--task", "counts"), 20.0),
         ((3,), ("--task", "regression"), 1.0),
         ((12, 12, 1), (), 1.0),
     ],
-    ids=["table", "chosen", "no noise", "regression", "pictures"],
+    ids=["table", "chosen", "no noise", "counts", "regression", "pictures"],
 )
 def test_rows_of_tables_are_clipped_to_a_norm_of_their_own(shape, words, norm, tmp_path, capsys):
     rng, task = np.random.default_rng(0), "--task" in words
     x = rng.normal(size=(40, *shape)).astype(np.float32) if len(shape) == 1 else rng.integers(0, 255, (40, *shape))
-    y = rng.normal(size=40).astype(np.float32) if task else np.arange(40) % 2
+    y = np.arange(40) % 2
+    if task:
+        y = y if "counts" in words else rng.normal(size=40).astype(np.float32)
     np.savez(tmp_path / "rows.npz", x=x if len(shape) == 1 else x.astype(np.uint8), y=y)
     classes = () if task else ("--num-classes", "2")
     budget = () if "--noise" in words else ("--epsilon", "8")
     given = ["dpsgd", "--data", str(tmp_path / "rows.npz"), *classes, *words, *budget, "--dry-run", "--json"]
     assert main(given) == 0
-    assert json.loads(capsys.readouterr().out)["plan"]["clipping"]["norm"] == norm
+    done = json.loads(capsys.readouterr().out)
+    assert done["plan"]["clipping"]["norm"] == norm
+    assert 0 < done["learning_rate"] <= 4 / np.sqrt(norm)
 
 
 def test_a_larger_batch_in_equal_passes_has_a_higher_rate():

@@ -14,7 +14,7 @@ from sfumato.mechanisms import Banded, Gaussian, Tree
 from sfumato.sampling import MinSeparation, Poisson
 from sfumato.training import PrivateSum
 from sfumato.training.forecast import Forecast, forecast, rounds_needed
-from sfumato.training.monitoring import likely_cause
+from sfumato.training.monitoring import likely_cause, trouble
 
 ROUNDS, COHORT, SIZES = 25, 20, {"conv.weight": 300, "conv.bias": 20, "dense.weight": 680}
 
@@ -34,10 +34,10 @@ def private_sum(mechanism=None, *, bound=None, cohort: int = COHORT) -> PrivateS
     )
 
 
-def simulated(rounds: PrivateSum, alignment: float, seed: int) -> float:
+def simulated(rounds: PrivateSum, alignment: float, seed: int, silos: int = 1) -> float:
     """Noise to signal of the sum of all mean updates, by the mechanism's own draws and clipped updates."""
     size, norm = sum(SIZES.values()), 2.0
-    source, random = RandomSource.from_seed(seed), np.random.default_rng(seed)
+    sources, random = [RandomSource.from_seed(seed + n) for n in range(silos)], np.random.default_rng(seed)
     common = random.normal(size=size)
     common *= alignment * norm / np.linalg.norm(common)
     clean, noisy = np.zeros(size), np.zeros(size)
@@ -49,7 +49,9 @@ def simulated(rounds: PrivateSum, alignment: float, seed: int) -> float:
         assert (np.linalg.norm(updates, axis=1) <= norm * (1 + 1e-9)).all()
         total = torch.tensor(updates.sum(0), dtype=torch.float32)
         clean += updates.sum(0) / COHORT
-        noisy += rounds.mechanism.release(total.clone(), scale=norm, round=each, source=source).numpy() / COHORT
+        for source in sources:
+            released = rounds.mechanism.release(total.clone(), scale=norm, round=each, source=source)
+            noisy += released.numpy() / COHORT / silos
     signal = abs(clean @ common) / np.linalg.norm(common)  # scatter has no part in this direction
     return float(np.linalg.norm(noisy - clean) / signal)
 
@@ -61,6 +63,14 @@ def test_the_ratio_is_that_of_simulated_sums(noise, alignment: float):
     predicted = forecast(rounds, SIZES, population=COHORT, alignment=alignment).ratio
     # the length of 1,000 normals is within 12 % of its mean in more than 1 - 1e-6 of all draws (std 2.2 %)
     assert simulated(rounds, alignment, seed=3) == pytest.approx(predicted, rel=0.12)
+
+
+def test_silos_add_noise_of_their_own_to_updates_that_are_averaged():
+    rounds = private_sum()
+    predicted = forecast(rounds, SIZES, population=4 * COHORT, silos=4, alignment=0.4)
+    assert simulated(rounds, 0.4, seed=5, silos=4) == pytest.approx(predicted.ratio, rel=0.12)
+    alone = forecast(rounds, SIZES, population=COHORT, alignment=0.4)
+    assert [each.ratio for each in predicted.groups] == pytest.approx([each.ratio / 2 for each in alone.groups])
 
 
 def test_noise_that_rounds_share_is_that_of_its_last_prefix():
@@ -87,7 +97,44 @@ def test_clipping_is_the_likeliest_cause_where_only_probabilities_are_worse():
     equal = int((1 / forecast(rounds, {"all": 1}, population=COHORT).ratio) ** 2)
     gains = {"auc": (0.3, 0.2, 0.4), "log_loss": (-0.3, -0.4, -0.2)}
     trained = {"auc": 0.8, "log_loss": 0.6, "baselines": {"constant": {"auc": 0.5, "log_loss": 0.3, "gain": gains}}}
-    assert "longer than the clipping bound" in likely_cause(rounds, equal, {"trained": trained})
+    assert "clipping bound cuts the longest" in likely_cause(rounds, equal, {"trained": trained})
+    without = private_sum(Gaussian(noise_multiplier=0.0))
+    assert "overfitting, by too many steps" in likely_cause(without, equal, {"trained": trained})
+
+
+def test_clipping_is_the_likeliest_cause_where_counts_are_predicted_too_small():
+    rounds = private_sum(Gaussian(noise_multiplier=1.5))
+    constant = {"poisson_log_loss": -0.15, "gain": {"poisson_log_loss": (-0.2, -0.3, -0.1)}}
+    trained = {"poisson_log_loss": 0.05, "mean_count": 2.9, "baselines": {"constant": constant}}
+    for mean_rate, found in ((1.8, "clipping bound cuts the longest"), (2.9, "too few steps")):
+        evaluation = {"trained": {**trained, "mean_rate": mean_rate}, "examples": 100}
+        assert found in likely_cause(rounds, 10, evaluation)
+
+
+@pytest.mark.parametrize(
+    ("examples", "mean_rate", "said"), [(1000, 70.0, True), (1000, 100.0, False), (1, 80.0, False)]
+)
+def test_counts_that_are_too_small_on_average_are_said_to_be(examples, mean_rate, said):
+    gains = {"poisson_log_loss": (20.0, 15.0, 25.0)}  # better than the constant all the same
+    constant = {"poisson_log_loss": -400.0, "gain": gains}
+    trained = {
+        "poisson_log_loss": -420.0,
+        "mean_rate": mean_rate,
+        "mean_count": 114.0,
+        "baselines": {"constant": constant},
+    }
+    found = trouble(None, {"trained": trained, "examples": examples})
+    assert ("counts are too small: 70 on average, where the test data have 114" in found) is said
+    assert bool(found) is said
+
+
+def test_a_measure_that_may_be_better_speaks_for_too_few_test_data_before_one_that_is_equal():
+    gains = {"accuracy": (0.0, 0.0, 0.0), "auc": (0.24, -0.04, 0.5), "log_loss": (0.03, -0.02, 0.07)}
+    constant = {"accuracy": 0.875, "auc": 0.5, "log_loss": 0.377, "gain": gains}
+    trained = {"accuracy": 0.875, "auc": 0.737, "log_loss": 0.348, "baselines": {"constant": constant}}
+    found = trouble(None, {"trained": trained, "examples": 40})
+    assert "AUC is 0.737 against 0.5" in found
+    assert "too few to decide" in found
 
 
 def test_modules_share_the_signal_and_have_noise_by_their_size():

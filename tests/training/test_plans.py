@@ -332,3 +332,11 @@ def test_a_plan_of_an_earlier_version_loses_what_other_kinds_of_a_loss_have():
     assert FedRecon.from_json(current(flat, FedRecon)) == FedRecon(client={"loss": "squared", "epochs": 2})
     kept = current({"plan": "fedemb", "loss": "arcface", "loss_margin": 0.3, "loss_scale": 30.0}, FedEmb)
     assert kept["client"] == {"loss": {"kind": "arcface", "margin": 0.3, "scale": 30.0}}
+
+
+@pytest.mark.parametrize("kind", [DPSGD, FedEmb])
+def test_a_whole_number_for_a_real_one_is_the_same_plan(kind):
+    """A stopped run is compared with the one that goes on by these bytes."""
+    whole, real = ({"clipping": n(3), "noise": n(1), "server": {"learning_rate": n(2)}} for n in (int, float))
+    assert json.dumps(kind(**whole).to_json()) == json.dumps(kind(**real).to_json())
+    assert isinstance(kind(**whole).to_json()["cohort"]["size"], int)

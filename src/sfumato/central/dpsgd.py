@@ -168,7 +168,9 @@ class DPSGD(Plan):
 
     def rate_for(self, rounds: int) -> float:
         """By the rule of the optimiser, for so many steps."""
-        return usual_rate(self.server.name, rounds, momentum=self.server.momentum, classes=self.task == "classes")
+        server, classes = self.server, self.task == "classes"
+        norm = self.clipping.norm or 1.0
+        return usual_rate(server.name, rounds, momentum=server.momentum, classes=classes, norm=norm)
 
     def with_usual_sizes(self, population: int, chosen: Collection[str] = ()) -> Self:
         """With the batch that follows from the public number of examples, or of users."""

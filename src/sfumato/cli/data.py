@@ -182,6 +182,9 @@ class SchemaOptions(CommonOptions):
         return self.id is not None or self.time is not None or (self.source / "data").is_dir()
 
 
+_READ = "# ranges and categories are those of the records; use them for public records only"
+
+
 def data_schema(options: SchemaOptions) -> Answer:
     """Write or print the draft."""
     from sfumato.data.draft import draft_schema, draft_text
@@ -214,13 +217,15 @@ def data_schema(options: SchemaOptions) -> Answer:
             )
         text, columns = draft_text(facts, str(options.source)), len(facts)
         empty = [name for name, declared in facts.items() if isinstance(declared, dict) and None in declared.values()]
+    if reads:
+        text = f"{_READ}\n{text}"
     if options.out is not None:
         write_atomic(options.out, text.encode())
     lines = [text.rstrip("\n")] if options.out is None else [f"{columns} columns: {options.out}"]
     if empty:
         lines.append(f"# to declare by public knowledge: {', '.join(empty)}")
-    if reads:
-        lines.append("# ranges and categories are those of the records; use them for public records only")
+    if reads and options.out is not None:
+        lines.append(_READ)
     return Answer({"columns": columns, "to_declare": empty, "out": options.out, "schema": text}, lines)
 
 

@@ -63,7 +63,7 @@ from sfumato.models.weights import refuse_missing
 from sfumato.runs import RunFolder
 from sfumato.statement import Statement, make_statement
 from sfumato.training import Callback, Contribution, InitialRelease, ModelBuilder, NoiseCost, Plan, RunOptions, Task
-from sfumato.training.defaults import TABLE_NORM
+from sfumato.training.defaults import table_norm
 from sfumato.training.fit import facts_of
 from sfumato.training.forecast import forecast_of, spent, trained_sizes
 
@@ -138,12 +138,13 @@ def _read_examples(options: Any, *, quiet: bool) -> ExampleParts:
 
 
 def _fitted_to_examples(plan: Any, data: ExampleDataset, chosen: Collection[str]) -> Plan:
-    """The plan with the clip norm that tables have under noise, where none was chosen."""
-    if plan.name != "dpsgd" or plan.task != "classes" or not plan.noise.noise_multiplier or not is_table(data):
+    """The plan with the clip norm of tables, where none was chosen."""
+    if plan.name != "dpsgd" or not is_table(data):
         return plan
     if any(name.partition(".")[0] == "clipping" for name in chosen):
         return plan
-    return dataclasses.replace(plan, clipping=dataclasses.replace(plan.clipping, norm=TABLE_NORM))
+    norm = table_norm(plan.task, noise=plan.noise.noise_multiplier != 0)
+    return dataclasses.replace(plan, clipping=dataclasses.replace(plan.clipping, norm=norm))
 
 
 def _about_users(options: Any, plan: Any, data: UserDataset) -> dict[str, Any]:
@@ -641,7 +642,13 @@ def _dry_run(chosen: ResolvedPlan, parts: Any, options: Any, tried: Contribution
         found = forecast_of(plan, population, dict(zip(layout.names, layout.sizes, strict=True)))
         words = found.words(epsilon=statement.epsilon, unit=plan.unit)
         first |= {"forecast": {**found.to_json(), "words": words}}
-    return dry_run(plan, statement, f"{done}nothing was trained or written", **first)
+    above = []
+    if tried is not None and plan.server.learning_rate is None:
+        limited: Any = plan.optimizer_for(plan.private_sum(population))
+        rate = limited.rate(sum(tried.trained.layout.sizes))
+        first |= {"learning_rate": rate}
+        above.append(f"learning rate: {rate:.4g}, as is usual for so many steps, such a clip norm and so much noise")
+    return dry_run(plan, statement, f"{done}nothing was trained or written", above=above, **first)
 
 
 def _promise(

@@ -48,8 +48,9 @@ USERS_UNDERSTOOD = (
     "federated EMNIST (.h5 or LEAF's JSON), a table (.parquet, .csv, .tsv, .jsonl, .tar) with a column of users and "
     "one of pictures, of their paths or of numbers, ratings "
     "of MovieLens (folder, zip or file) or a table with columns of users, items and values, or the "
-    "word glyphs; for texts say --text characters or words (text=)"
+    "word glyphs"
 )
+TEXTS_UNDERSTOOD = "; for texts say --text characters or words (text=)"
 EXAMPLES_UNDERSTOOD = (
     "a folder of pictures FOLDER/<class>/<picture>, a packed store, MNIST's idx files, .npz or a folder of .npy with "
     "x_train and y_train (or x, y or inputs, labels), .csv or .tsv of class and text, .csv or .parquet with a schema, "
@@ -248,7 +249,7 @@ def open_users(
         InputError: there is nothing at `source`, it is of no known kind, or its reader refuses it.
     """
     given = _requested(options)
-    place, reader = _chosen(source, given, USERS, USERS_UNDERSTOOD)
+    place, reader = _chosen(source, given, USERS, USERS_UNDERSTOOD + TEXTS_UNDERSTOOD)
     if store is not None and reader.name == "a packed store":
         raise InputError(f"{source} is a packed store already: give it as it is")
     return _opened(place, reader, given, store, progress, _users, (open_store, write_store), on_demand=on_demand)

@@ -112,7 +112,8 @@ class RunFolder:
         if self.path.is_dir() and any(self.path.iterdir()):
             if (self.checkpoint / checkpoint.STATE).exists():
                 raise InputError(
-                    f"{self.path} holds a run already; resume it (resume=True, --resume) or choose another folder"
+                    f"{self.path} holds a run already; resume it (--resume; in Python resume = True), or choose "
+                    "another folder"
                 )
             started = self.plan.exists() or self.checkpoint.exists()
             hint = "; delete it if it is a run that was stopped at once" if started else ""
@@ -208,7 +209,7 @@ class RunFolder:
             }
             for each in (self.read_plan(), json.loads(json.dumps(plan)))
         )
-        changed = [(k, f"{then.get(k)} → {v}") for k, v in now.items() if then.get(k) != v]
+        changed = [(k, f"{_short(then.get(k))} → {_short(v)}") for k, v in now.items() if then.get(k) != v]
         changed = [f"{k} {values}" if len(values) <= _LONGEST_DIFFERENCE else f"another {k}" for k, values in changed]
         fields = ", ".join(changed) or _NOT_A_SETTING
         return InputError(
@@ -311,6 +312,11 @@ def read_plan(path: Path) -> dict[str, Any]:
         return plan
     except ValueError as error:
         raise InputError(f"{path} is damaged ({error!s:.500}); take a whole copy") from None
+
+
+def _short(value: Any) -> Any:
+    """A setting as it is given: a whole number without its fraction."""
+    return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _fields(value: Any) -> dict[str, Any]:

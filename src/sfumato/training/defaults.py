@@ -18,15 +18,21 @@ more than half of the units.
 (2344, 300)
 
 **Rate.** Each step moves the model by at most rate × clip norm, so fewer steps need a higher rate: √(300 / steps), from
-1 to 4, and half of that where there are no classes. Noise then limits it (`training.server`). Optimisers that divide by
-a running norm take steps of about their rate in every coordinate, so theirs is 0.002.
+1 to 4, and half of that where there are no classes; a norm above 1 divides it by the norm's root. Noise then limits it
+(`training.server`). Optimisers that divide by a running norm take steps of about their rate in every coordinate, so
+theirs is 0.002.
 
 >>> [round(usual_rate("sgd", steps), 2) for steps in (10, 127, 1000)]
 [4.0, 1.54, 1.0]
+>>> round(usual_rate("sgd", 1000, classes=False, norm=20.0), 2)
+0.11
 
-**Clip norm.** 1, and under noise `TABLE_NORM` for classes in a table. With a norm of 1 nearly all gradients of a table
-are clipped, those of rare classes most: too few of these are predicted, and the log loss may be worse than that of a
-constant. Without noise nothing limits the rate, and a larger norm overfits.
+**Clip norm.** 1; for a table 10 for classes and 20 for counts, and 20 for both without noise. With a norm of 1 nearly
+all gradients of a table are clipped, those of rare classes and of large counts most: too few of these are predicted,
+and the loss may be worse than that of a constant.
+
+>>> table_norm("classes", noise=True), table_norm("counts", noise=True), table_norm("classes", noise=False)
+(10.0, 20.0, 20.0)
 
 **Users.** Cohorts of virtual clients are made smaller where there are fewer users than planned.
 
@@ -48,9 +54,6 @@ FEWEST_STEPS = 300
 TEXT_CLIENT_RATE = 2.0
 """Of a client's steps on texts; 400 times that on pictures, with which models of texts learned the frequencies of
 single characters in 200 rounds and no more."""
-
-TABLE_NORM = 5.0
-"""Of the gradient of a row of a table; what noise allows lowers the rate accordingly."""
 
 _FEW_USERS = 1000  # below, the published LSTM of characters has more parameters than a run can train
 _LARGEST_BATCH_WITHOUT_NOISE = 256
@@ -75,7 +78,7 @@ def usual_steps(units: int, batch: int) -> int:
     return max(FEWEST_STEPS, math.ceil(10 * units / batch))
 
 
-def usual_rate(optimizer: str, steps: int, *, momentum: float = 0.0, classes: bool = True) -> float:
+def usual_rate(optimizer: str, steps: int, *, momentum: float = 0.0, classes: bool = True, norm: float = 1.0) -> float:
     """The learning rate before noise limits it.
 
     Args:
@@ -83,11 +86,24 @@ def usual_rate(optimizer: str, steps: int, *, momentum: float = 0.0, classes: bo
         steps: of the run, >= 1.
         momentum: of SGD, in [0, 1).
         classes: whether the loss is the cross entropy of classes.
+        norm: that contributions are clipped to, > 0.
     """
     if optimizer != "sgd":
         return _ADAPTIVE
     rate = min(_HIGHEST, max(1.0, math.sqrt(FEWEST_STEPS / steps)))
-    return rate * (1 - momentum) * (1.0 if classes else 0.5)
+    return rate * (1 - momentum) * (1.0 if classes else 0.5) / math.sqrt(max(1.0, norm))
+
+
+def table_norm(task: str, *, noise: bool) -> float:
+    """The clip norm of the gradient of a row of a table; what noise allows lowers the rate accordingly.
+
+    Args:
+        task: "classes", "counts" or "regression".
+        noise: whether noise is added.
+    """
+    if task == "regression":
+        return 1.0
+    return 10.0 if noise and task == "classes" else 20.0
 
 
 def fitting_clients(units: int, *, clients: int, users_per_client: int) -> tuple[int, int]:

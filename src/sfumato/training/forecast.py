@@ -110,14 +110,15 @@ class Forecast:
         """
         if self.ratio == 0:
             return "There is no noise, so noise does not limit what the run learns."
-        units = f"{unit}s" if self.population != 1 else unit
+        many = f"{unit[:-1]}ies" if unit.endswith("y") else f"{unit}s"
+        units = many if self.population != 1 else unit
         found = f"{self.ratio:.2g} times" if self.ratio < 99.5 else f"{_rounded(self.ratio):,.0f} times"
         found = found if self.ratio >= 1 else f"{self.ratio:.2g} of"
         start = f"At ε = {epsilon:.3g} with {self.population:,} {units} the noise is {found} the signal"
         if self.ratio <= 1:
             return f"{start}."
         return (
-            f"{start}; about {self.population_needed:,} {unit}s are needed, or train "
+            f"{start}; about {self.population_needed:,} {many} are needed, or train "
             f"{100 * self.share_needed:.2g} % of the parameters."
         )
 
@@ -135,14 +136,20 @@ class Forecast:
 
 
 def forecast(
-    private_sum: PrivateSum, sizes: Mapping[str, int], *, population: int, alignment: float = ALIGNMENT
+    private_sum: PrivateSum,
+    sizes: Mapping[str, int],
+    *,
+    population: int,
+    silos: float = 1,
+    alignment: float = ALIGNMENT,
 ) -> Forecast:
     """Compare noise and signal of a run.
 
     Args:
         private_sum: the parts of the run, with its noise.
         sizes: how many numbers each trained parameter has, by its name.
-        population: public number of units, >= 1.
+        population: public number of units, >= 1; of all silos.
+        silos: runs whose updates are averaged, each with noise of its own, >= 1; their mean number.
         alignment: length of what updates have in common, in clip norms, in (0, 1].
 
     Raises:
@@ -152,7 +159,7 @@ def forecast(
     names = list(sizes)
     if not sum(sizes.values()):
         raise InputError("sizes must have at least one number that is trained, got none; name the trained parameters")
-    noise = noise_to_signal(private_sum, 1, alignment=alignment)
+    noise = noise_to_signal(private_sum, 1, alignment=alignment) / math.sqrt(silos)
     modules: dict[str, int] = {}
     for name, size in sizes.items():
         module = name.rpartition(".")[0] or name

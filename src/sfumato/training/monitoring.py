@@ -220,7 +220,9 @@ def trouble(private: Mapping[str, Column] | None, evaluation: Mapping[str, Any] 
         return f"The model learned nothing: {', and '.join(reasons)}."
     if not evaluation:
         return ""
-    if not (found := _no_better(evaluation) or _no_gain(evaluation) or _worse_probabilities(evaluation)):
+    found = _no_better(evaluation) or _no_gain(evaluation) or _worse_probabilities(evaluation)
+    found = found or (_COUNTS_TOO_SMALL.format(*counts) if (counts := _too_small_counts(evaluation)) else "")
+    if not found:
         return ""
     if found.endswith(_TOO_FEW):
         return found
@@ -233,7 +235,8 @@ def likely_cause(private_sum: PrivateSum, numbers: int, evaluation: Mapping[str,
     Noise is the cause where the forecast before the run (`sfumato.training.forecast`) has it above the signal. A model
     that distinguishes classes with worse probabilities than a constant's had most of its gradients cut to one length:
     examples of a rare class then count for less than their errors, and probabilities end nearer to one half than the
-    shares of the classes are.
+    shares of the classes are. In the same way large counts are predicted too small. Without noise, which keeps a model
+    from it, it may also have overfitted.
 
     Args:
         private_sum: what ran.
@@ -246,13 +249,26 @@ def likely_cause(private_sum: PrivateSum, numbers: int, evaluation: Mapping[str,
             f"Likeliest cause: noise, which is {noise:.2g} times the signal. Raise ε, let more take part, or train "
             "fewer parameters."
         )
-    if not (_no_better(evaluation) or _no_gain(evaluation)):
+    small_counts = _too_small_counts(evaluation) is not None
+    poor_probabilities = not (_no_better(evaluation) or _no_gain(evaluation) or small_counts)
+    if poor_probabilities and noise == 0:
         return (
-            "Likeliest cause: most gradients are longer than the clipping bound. Raise the bound and lower the "
-            "learning rate by the same factor, or scale the model's outputs on public data."
+            "Likeliest cause: overfitting, by too many steps for so few examples, or gradients longer than the "
+            "clipping bound. Take fewer epochs, or raise the bound and lower the learning rate by the same factor."
+        )
+    if poor_probabilities or small_counts:
+        return (
+            "Likeliest cause: the clipping bound cuts the longest gradients, those of rare classes and large counts. "
+            "Raise the bound and lower the learning rate by the same factor, or scale the model's outputs on public "
+            "data."
         )
     if rounds < _FEW_ROUNDS:
         return f"Likeliest cause: too few steps ({rounds}). Plan more, or raise the learning rates."
+    if noise:
+        return (
+            "Likeliest cause: the learning rates, or a clip norm that few gradients reach, which adds noise alone. Try "
+            "others on public data, ten times lower and ten times higher."
+        )
     return "Likeliest cause: the learning rates. Try others on public data, ten times lower and ten times higher."
 
 
@@ -331,6 +347,7 @@ def columns(history: Sequence[Mapping[str, Any]]) -> dict[str, list[float | None
 _WIDE = 0.25
 """Half an interval that is wider than this share of the baseline's measure decides nothing."""
 _TOO_FEW = "The test data are too few to decide: measure on more."
+_COUNTS_TOO_SMALL = "The model's counts are too small: {:.4g} on average, where the test data have {:.4g}."
 
 
 def _released(evaluation: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
@@ -347,13 +364,13 @@ def _no_better(evaluation: Mapping[str, Any]) -> str:
         gains = row.get("gain") or {}
         if not gains or any(low > 0 for _, low, _ in gains.values()):
             continue
-        measure = min(gains, key=lambda each: (each in _SECOND, each))
-        gain, low, high = gains[measure]
+        undecided = {each: _is_undecided(gain, _value(row, each)) for each, gain in gains.items()}
+        measure = min(gains, key=lambda each: (not undecided[each], each in _SECOND, each))
+        few, (_, low, high) = undecided[measure], gains[measure]
         ours, other = (_value(each, measure) for each in (trained, row))
         if ours is None or other is None:
             continue
         worse = all(high < 0 for _, _, high in gains.values())
-        few = gain > 0 and (high - low) / 2 > _WIDE * abs(other)
         if measure in ("auc", "accuracy") or measure.startswith("recall_at_far/"):
             low, high = max(low, -other), min(high, 1 - other)  # no share gains more than what is left
         return (
@@ -362,6 +379,12 @@ def _no_better(evaluation: Mapping[str, Any]) -> str:
             f"{_end(low)} to {_end(high)}, 95 % interval)."
         ) + (f" {_TOO_FEW}" if few else "")
     return ""
+
+
+def _is_undecided(gain: Gain, other: float | None) -> bool:
+    """Whether a measure is better than the baseline's, by an interval that is too wide to say so."""
+    value, low, high = gain
+    return other is not None and value > 0 and (high - low) / 2 > _WIDE * abs(other)
 
 
 def _worse_probabilities(evaluation: Mapping[str, Any]) -> str:
@@ -377,6 +400,16 @@ def _worse_probabilities(evaluation: Mapping[str, Any]) -> str:
                 f"{_end(gain[1])} to {_end(gain[2])}, 95 % interval)."
             )
     return ""
+
+
+def _too_small_counts(evaluation: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The predicted and the true mean of counts, where the former is too small by a fifth and by more than chance."""
+    trained = evaluation.get("trained") or {}
+    predicted, true = (_value(trained, key) for key in ("mean_rate", "mean_count"))
+    if predicted is None or true is None:
+        return None
+    chance = 4 * math.sqrt(true / max(1, evaluation.get("examples") or 1))  # standard errors of a Poisson mean
+    return (predicted, true) if predicted < min(0.8 * true, true - chance) else None
 
 
 def _untrained(evaluation: Mapping[str, Any]) -> list[tuple[str, dict[str, Any]]]:

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 512  # rows of which outputs are computed together
 _OFF_ONE = 1e-4  # by which a row of soft labels may miss the sum of 1, which single precision does
-Loss = Literal["cross_entropy", "squared", "absolute", "poisson"]
+Loss = Literal["cross_entropy", "likelihood", "squared", "absolute", "poisson"]
 _OF_NUMBERS = {
     "squared": "mse_loss",
     "absolute": "l1_loss",
@@ -100,7 +100,9 @@ class Supervised:
             Beta(alpha, alpha) (Zhang et al. 2018, arXiv 1710.09412); 0 does not.
         loss: what a step lowers, which plans set: the cross-entropy of classes, soft labels or attributes; or of
             numbers, for which the model has one output: the squared or the absolute error, or Poisson's exp(s) - y s
-            with an output s that is the logarithm of a rate.
+            with an output s that is the logarithm of a rate. Or the likelihood of what was seen in place of a class,
+            with targets float [n, 2, C]: the probability of what was seen for each class, and a weight >= 0 of each
+            class's logarithm.
     """
 
     epochs: int = 20
@@ -122,7 +124,7 @@ class Supervised:
         _check.between(0.0, 1.0, ends="[)", label_smoothing=self.label_smoothing)
         _check.non_negative(mixup=self.mixup)
         _check.one_of(get_args(Loss), loss=self.loss)
-        if self.label_smoothing and self.loss in _OF_NUMBERS:
+        if self.label_smoothing and self.loss in (*_OF_NUMBERS, "likelihood"):
             raise InputError(f"label_smoothing is for classes, got loss={self.loss}; leave it out")
         _ = self._optimizer, self._schedule(1)  # both check their fields
 
@@ -146,7 +148,7 @@ class Supervised:
             inputs: rows [n, …] as a data set stores them, of each of the model's arguments; `to_tensor` turns them into
                 what the model takes.
             targets: classes, int64 [n]; or soft labels, float [n, C], each row a distribution; or attributes,
-                bool [n, A]; with a loss of numbers, numbers [n].
+                bool [n, A]; with a loss of numbers, numbers [n]; with that of likelihoods, float [n, 2, C].
             source: of the order and of what the model draws; it must be of this training alone.
             device: where to train.
             added: a term of the loss in addition to that of the targets; None for none.
@@ -299,7 +301,8 @@ def outputs(model: nn.Module, inputs: Inputs, *, device: str = "cpu") -> np.ndar
 
 
 def checked_targets(targets: np.ndarray, examples: int, loss: Loss = "cross_entropy") -> np.ndarray:
-    """Targets as `Supervised.fit` takes them: int64 [n], float32 [n, C] or bool [n, A]; numbers float32 [n].
+    """Targets as `Supervised.fit` takes them: int64 [n], float32 [n, C] or bool [n, A]; numbers float32 [n], or
+    likelihoods float32 [n, 2, C].
 
     Raises:
         InputError: they are of another kind, not one for each example, no distributions, or not finite.
@@ -314,6 +317,12 @@ def checked_targets(targets: np.ndarray, examples: int, loss: Loss = "cross_entr
         if loss == "poisson" and (targets < 0).any():
             raise InputError(f"loss=poisson needs numbers >= 0, got {targets[targets < 0][0]:g}; take another loss")
         return to_float32(targets, "targets")
+    if loss == "likelihood":
+        if targets.ndim != 3 or targets.shape[1] != 2 or targets.dtype.kind != "f":
+            raise InputError(f"loss=likelihood needs floats [n, 2, classes], got {targets.dtype} {targets.shape}")
+        if not (np.isfinite(targets).all() and (targets >= 0).all() and targets[:, 0].any(axis=1).all()):
+            raise InputError("likelihoods must be finite and >= 0, and one of each row above 0")
+        return targets.astype(np.float32, copy=False)
     if targets.ndim == 1 and targets.dtype.kind in "iu":
         return targets.astype(np.int64, copy=False)
     if targets.ndim == 2 and targets.dtype.kind == "b":
@@ -336,12 +345,22 @@ def loss_for(
     if loss in _OF_NUMBERS:
         error = getattr(functional, _OF_NUMBERS[loss])
         return lambda outputs, wanted: error(outputs.reshape(wanted.shape), wanted)
+    if loss == "likelihood":
+        return _likelihood_loss
     if targets.dtype.kind == "b":
         return lambda logits, wanted: functional.binary_cross_entropy_with_logits(logits, wanted.to(logits.dtype))
     return lambda logits, wanted: functional.cross_entropy(logits, wanted, label_smoothing=label_smoothing)
 
 
+def _likelihood_loss(logits: Tensor, wanted: Tensor) -> Tensor:
+    logs = torch.log_softmax(logits, dim=1)
+    seen = torch.logsumexp(logs + wanted[:, 0].log(), dim=1)
+    return -(seen + (wanted[:, 1] * logs).sum(dim=1)).mean()
+
+
 def _refuse_outputs(outputs: Tensor, targets: np.ndarray) -> None:
+    if targets.ndim == 3:
+        targets = targets[:, 0]
     if targets.dtype.kind == "f" and targets.ndim == 1:
         if outputs.shape[1:].numel() != 1:
             raise InputError(f"numbers need one output an example, the model gives {tuple(outputs.shape[1:])}")
