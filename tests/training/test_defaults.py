@@ -48,6 +48,24 @@ def test_a_chosen_size_stays():
     assert FedEmb(cohort=40).with_usual_sizes(26, ["cohort.size"]).cohort.size == 40
 
 
+def test_own_parts_of_values_are_rebuilt_by_a_few_large_steps_where_none_were_chosen():
+    def local(plan, *chosen):
+        return plan.with_usual_sizes(500, chosen).client.local
+
+    usual = local(FedRecon(), "client.local.parameters", "client.local.support_share")
+    assert {name: getattr(usual, name) for name in defaults.VALUES_REBUILT} == defaults.VALUES_REBUILT
+    of_classes = FedRecon(client={"loss": "cross_entropy"})
+    assert local(of_classes) == of_classes.client.local
+    own = FedRecon(client={"local": {"steps": 7}})
+    assert local(own, "client.local.steps") == own.client.local
+    words = ["--epsilon", "8", "--population", "60000", "--client.local.learning_rate", "0.2"]
+    given = resolved_plan(training_options("fedrecon", words), 60_000).plan.client.local
+    assert (given.steps, given.batch_size, given.learning_rate) == (50, 5, 0.2)
+    assert resolved_plan(training_options("fedrecon", words[:-2]), 60_000).plan.client.local == usual.__class__(
+        **defaults.VALUES_REBUILT
+    )
+
+
 def test_the_command_takes_the_batch_of_its_population():
     words = ["--epsilon", "8", "--population", "60000"]
     assert resolved_plan(training_options("dpsgd", words), 60_000).plan.cohort.size == 2048

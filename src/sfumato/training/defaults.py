@@ -39,6 +39,9 @@ and the loss may be worse than that of a constant.
 >>> fitting_clients(26, clients=32, users_per_client=8), fitting_clients(400, clients=32, users_per_client=8)
 ((4, 6), (32, 8))
 
+**Own parts of values.** A user's vector is rebuilt by `VALUES_REBUILT`: a few steps, each on all records of the
+support. Small batches follow single records, and what they rebuild from few of them is worse than a user's mean.
+
 **Texts.** Recurrent networks have small gradients, so a client's step on the next character or word has rate
 `TEXT_CLIENT_RATE`, without momentum. Of few users an LSTM on characters is small.
 
@@ -47,6 +50,7 @@ and the loss may be worse than that of a constant.
 """
 
 import math
+from collections.abc import Mapping
 
 FEWEST_STEPS = 300
 """With fewer the models of the trials were far from trained."""
@@ -54,6 +58,15 @@ FEWEST_STEPS = 300
 TEXT_CLIENT_RATE = 2.0
 """Of a client's steps on texts; 400 times that on pictures, with which models of texts learned the frequencies of
 single characters in 200 rounds and no more."""
+
+VALUES_REBUILT: Mapping[str, int | float | None] = {
+    "steps": 10,
+    "epochs": None,
+    "batch_size": 1000,
+    "learning_rate": 0.3,
+}
+"""Settings of `client.local` for ratings and other values, with the squared loss. A rate of 0.5 and more overshoots
+where there are biases and vectors of length 1."""
 
 _FEW_USERS = 1000  # below, the published LSTM of characters has more parameters than a run can train
 _LARGEST_BATCH_WITHOUT_NOISE = 256
