@@ -12,12 +12,14 @@ import torch
 from sfumato import data, models
 from sfumato.cli.main import main
 from sfumato.federated import FedRecon
+from sfumato.training.defaults import VALUES_REBUILT
 from slow import slow_but
 
 MOVIELENS = Path(__file__).parents[2] / "../shared/data/movielens_latest_small"
 COLUMNS = ("--user", "user", "--item", "item", "--value", "stars")
 FACTORS = {"factors": 4, "offset": 3.0}
 ROUNDS = {"rounds": 3, "cohort.size": 6, "client.at_once": 3, "noise.noise_multiplier": 0.0, "seed": 1}
+PLAN = FedRecon(client={"local": dict(VALUES_REBUILT)}, **ROUNDS)
 
 
 def write(file: Path, rows: list[tuple[object, ...]], header: str = "user,item,stars") -> Path:
@@ -51,7 +53,7 @@ def expected(run: Path, others: Path) -> tuple[data.UserDataset, np.ndarray]:
     users = data.open_users(others, user="user", item="item", value="stars", items=run / "items.txt")
     model = models.matrix_factorization(12, **FACTORS)
     models.load_weights(model, run / "model.safetensors")
-    own = FedRecon(**ROUNDS).personalise(model, users)
+    own = PLAN.personalise(model, users)
     items, rows = torch.arange(12)[:, None], []
     for user in range(len(users)):
         model.load_state_dict(own.state(user), strict=False)
@@ -108,7 +110,7 @@ def test_the_measurement_is_that_of_the_plans_own_task(sfumato, trained, others)
     users = data.open_users(others, user="user", item="item", value="stars", items=trained / "items.txt")
     model = models.matrix_factorization(12, **FACTORS)
     models.load_weights(model, trained / "model.safetensors")
-    assert told == FedRecon(**ROUNDS).default_task().measure(model, users, curve=True, device="cpu")
+    assert told == PLAN.default_task().measure(model, users, curve=True, device="cpu")
     shown = sfumato("personalise", trained, others, "--measure").out
     assert f"{told['rmse']:.4f}" in shown
 

@@ -2,6 +2,7 @@
 
 import inspect
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from sfumato._check import InputError
 from sfumato.central import DPSGD, LabelDPPro
 from sfumato.cli.main import main
 from sfumato.cli.run_options import training_options
+from sfumato.cli.sources import fitted
 from sfumato.cli.training import resolved_plan
 from sfumato.federated import FedAvg, FedEmb, FedRecon
 from sfumato.training import defaults
@@ -49,21 +51,13 @@ def test_a_chosen_size_stays():
 
 
 def test_own_parts_of_values_are_rebuilt_by_a_few_large_steps_where_none_were_chosen():
-    def local(plan, *chosen):
-        return plan.with_usual_sizes(500, chosen).client.local
-
-    usual = local(FedRecon(), "client.local.parameters", "client.local.support_share")
-    assert {name: getattr(usual, name) for name in defaults.VALUES_REBUILT} == defaults.VALUES_REBUILT
-    of_classes = FedRecon(client={"loss": "cross_entropy"})
-    assert local(of_classes) == of_classes.client.local
-    own = FedRecon(client={"local": {"steps": 7}})
-    assert local(own, "client.local.steps") == own.client.local
-    words = ["--epsilon", "8", "--population", "60000", "--client.local.learning_rate", "0.2"]
-    given = resolved_plan(training_options("fedrecon", words), 60_000).plan.client.local
-    assert (given.steps, given.batch_size, given.learning_rate) == (50, 5, 0.2)
-    assert resolved_plan(training_options("fedrecon", words[:-2]), 60_000).plan.client.local == usual.__class__(
-        **defaults.VALUES_REBUILT
-    )
+    published = FedRecon().client.local
+    usual = fitted(FedRecon(), "values", ["client.local.parameters", "client.local.support_share"]).client.local
+    assert usual == replace(published, **defaults.VALUES_REBUILT)
+    for kind in ("texts", "classes"):
+        assert fitted(FedRecon(), kind, []).client.local == published
+    for name in ("steps", "epochs", "batch_size", "learning_rate", "joint"):
+        assert fitted(FedRecon(), "values", [f"client.local.{name}"]).client.local == published
 
 
 def test_the_command_takes_the_batch_of_its_population():

@@ -810,7 +810,7 @@ def kind_of(data: UserDataset) -> Kind:
 
 
 def fitted(plan: P, kind: Kind, chosen: Collection[str]) -> P:
-    """The plan with the loss that such data have.
+    """The plan with the loss that such data have, and with rates and steps of clients for them.
 
     Args:
         plan: as it was given.
@@ -822,7 +822,7 @@ def fitted(plan: P, kind: Kind, chosen: Collection[str]) -> P:
     """
     from sfumato.federated import FedAvg, FedRecon
     from sfumato.federated.losses import LOSSES, ClassLoss, NextTokenLoss, SquaredLoss, without_head
-    from sfumato.training.defaults import TEXT_CLIENT_RATE
+    from sfumato.training.defaults import TEXT_CLIENT_RATE, VALUES_REBUILT
 
     usual = {"texts": NextTokenLoss(), "values": SquaredLoss(), "classes": ClassLoss()}[kind]
     fits = type(plan.loss) is type(usual)
@@ -842,6 +842,10 @@ def fitted(plan: P, kind: Kind, chosen: Collection[str]) -> P:
     if isinstance(plan, FedRecon) and kind == "texts" and "client.at_once" not in chosen:
         # a recurrence over many clients at once is slower than one by one
         plan = replace(plan, client=replace(plan.client, at_once=1))
+    steps = {"client", "client.local", "client.local.joint", *(f"client.local.{name}" for name in VALUES_REBUILT)}
+    if isinstance(plan, FedRecon) and kind == "values" and not steps & set(chosen):
+        local = replace(plan.client.local, **VALUES_REBUILT)
+        plan = replace(plan, client=replace(plan.client, local=local))
     return plan
 
 

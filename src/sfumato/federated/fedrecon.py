@@ -22,9 +22,9 @@ References:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from sfumato._check import InputError
 from sfumato._parts import Kinds, part, plan
@@ -34,7 +34,6 @@ from sfumato.federated.client import PartlyLocalTraining, Phase
 from sfumato.federated.fedavg import FederatedPlan
 from sfumato.federated.losses import SquaredLoss
 from sfumato.sampling import COHORTS, Poisson, Sampler
-from sfumato.training.defaults import VALUES_REBUILT
 from sfumato.training.server import OPTIMIZERS, Optimizer
 
 if TYPE_CHECKING:
@@ -79,15 +78,6 @@ class FedRecon(FederatedPlan):
             raise InputError(
                 f"an own part belongs to one user, got cohort.users_per_client={self.cohort.users_per_client}; use 1"
             )
-
-    def with_usual_sizes(self, population: int, chosen: Collection[str] = ()) -> Self:
-        """With a cohort that so many users are enough for; own parts of values are rebuilt by a few large steps."""
-        found = super().with_usual_sizes(population, chosen)
-        whole = {"client", "client.local", "client.local.joint"}
-        given = set(chosen) & {*whole, *(f"client.local.{name}" for name in VALUES_REBUILT)}
-        if given or not isinstance(self.loss, SquaredLoss):
-            return found
-        return found.replace(client={"local": dict(VALUES_REBUILT)})
 
     def local_parameters(self, model: nn.Module) -> str:
         """Those that never leave a user."""

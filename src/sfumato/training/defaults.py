@@ -51,6 +51,7 @@ support. Small batches follow single records, and what they rebuild from few of 
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 FEWEST_STEPS = 300
 """With fewer the models of the trials were far from trained."""
@@ -59,7 +60,7 @@ TEXT_CLIENT_RATE = 2.0
 """Of a client's steps on texts; 400 times that on pictures, with which models of texts learned the frequencies of
 single characters in 200 rounds and no more."""
 
-VALUES_REBUILT: Mapping[str, int | float | None] = {
+VALUES_REBUILT: Mapping[str, Any] = {
     "steps": 10,
     "epochs": None,
     "batch_size": 1000,
