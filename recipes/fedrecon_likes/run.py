@@ -46,7 +46,7 @@ BY_ONE_STEP = FEDRECON.replace(client={"local": {"steps": 1, "batch_size": 3000,
 FEDAVG = FedAvg(
     client={
         "loss": "cross_entropy",
-        "learning_rate": 0.5,
+        "learning_rate": 0.2,
         "momentum": 0.0,
         "batch_size": 5,
         "max_examples": 500,
@@ -56,7 +56,7 @@ FEDAVG = FedAvg(
     cohort=100,
     clipping=None,
     noise=0.0,
-    server={"learning_rate": 4.0, "momentum": 0.0},
+    server={"learning_rate": 1.0, "momentum": 0.0},
 )
 POOLED = Centralized(
     client={"loss": "cross_entropy"}, rounds=10_000, cohort=500, server={"learning_rate": 4.0, "momentum": 0.0}
