@@ -28,6 +28,7 @@ COLUMNS = (
     ("ε, paper's convention", "epsilon_papers_convention"),
     ("perplexity", "perplexity"),
     ("within ½", "within_half"),
+    ("log loss", "log_loss"),
     ("ε among 100,000", "epsilon_100000"),
     ("ε among 1,000,000", "epsilon_1000000"),
     ("answers right", "answers"),
