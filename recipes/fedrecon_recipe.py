@@ -101,7 +101,7 @@ class Study:
         split = self.people(False)
         single = self.model(split.train, seed, None)
         own = single.local_parameters.split("|")
-        if method.table:  # nobody trained on these people: their rows are as all began
+        if method.table:  # no one trained on these people: their rows are as all began
             trained = result.model.state_dict()
             single.load_state_dict(
                 {name: trained[name] for name in single.state_dict() if name not in own}, strict=False
