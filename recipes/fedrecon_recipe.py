@@ -136,8 +136,3 @@ def after(name: str, steps: int) -> str:
 def measured(place: Callable[[str, int], Path], name: str, seeds: int) -> list[dict[str, Any]]:
     """What was measured of a method, for each seed."""
     return [read_json(place(name, seed) / _MEASURED) for seed in range(seeds)]
-
-
-def statement(place: Callable[[str, int], Path], name: str) -> dict[str, Any]:
-    """What its first run states."""
-    return read_json(place(name, 0) / "statement.json")

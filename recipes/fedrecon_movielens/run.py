@@ -18,8 +18,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import cells
-from fedrecon_recipe import Method, Study, after, measured, statement
+from fedrecon_recipe import Method, Study, after, measured
 
+from sfumato._files import read_json
 from sfumato.data import Split, UserDataset, open_users, split_users
 from sfumato.data.readers.ratings import with_user_column
 from sfumato.federated import Centralized, FedAvg, FedRecon
@@ -118,7 +119,7 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[di
         for title, steps in method.titled(name):
             rows.append(_row(title, [each["unseen"][str(steps)] for each in found], found[0]["kilobytes_sent"]))
         if isinstance(plan, FedRecon) and plan.noise.noise_multiplier:
-            said = statement(place, name)
+            said = read_json(place(name, 0) / "statement.json")
             rows[-1].update({key: said[key] for key in ("epsilon", "delta", "unit")})
             rows[-1].update(noise_multiplier=plan.noise.noise_multiplier, **_among_more(plan))
         if method.seen:

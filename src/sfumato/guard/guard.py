@@ -356,7 +356,7 @@ def watched(works: Sequence[Work], *, at_once: bool = True) -> list[History] | N
 
 
 def _run(works: Sequence[Work], *, at_once: bool) -> list[History | None]:
-    """What `watched` gives, with None for each process that failed; ends early where there are no more processes."""
+    """What `watched` gives, with None for each process that failed; empty where one cannot be started."""
     found: list[History | None] = []
     waiting: list[tuple[int, int]] = []
     try:
