@@ -38,6 +38,7 @@ RECIPE = Recipe(
     parts=parts,
     methods={
         "EHR-Safe": OURS,
+        "EHR-Safe, latent noise of .8": replace(OURS, latent_noise=0.8),
         "EHR-Safe, min-max normalisation": replace(OURS, stochastic_normalisation=False),
         "EHR-Safe, one-hot categories": replace(OURS, category_encoder=False),
         "EHR-Safe, no masks": replace(OURS, masks=False),
@@ -46,7 +47,10 @@ RECIPE = Recipe(
         "C-RNN-GAN": CRNNGAN(pretraining_steps=20, steps=500, learning_rate=3e-3),
         **CONTROLS,
     },
-    more={"EHR-Safe, ten times as many": ("EHR-Safe", 10)},
+    more={
+        "EHR-Safe, ten times as many": ("EHR-Safe", 10),
+        "EHR-Safe, latent noise of .8, ten times as many": ("EHR-Safe, latent noise of .8", 10),
+    },
 )
 
 

@@ -1,12 +1,13 @@
 """MNIST-M with few private labels: priors from clusters of features that distinguish digits, and of others.
 
 6,000 digits over photographs. Each set of features has randomised response and, next to it, a noisy histogram of the
-labels of 30 clusters before it, on the same principal axes with the same network. SqueezeNet was trained on ImageNet;
-HOG knows nothing but edges. The table ends with the purity of clusters, which is not private. See README.md.
+labels of 30 clusters before it, and noisy gradients, on the same principal axes with the same network. SqueezeNet was
+trained on ImageNet; HOG knows nothing but edges; SimCLR learned from the 6,000 pictures, without labels. The table ends
+with the purity of clusters, which is not private. See README.md.
 """
 
 import sys
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,12 @@ from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cells import SHARED
+from contrastive import features, trained
 from label_recipe import Method, Parts, Recipe, main
 from public_features import kept, principal
 
-from sfumato.data import ExampleDataset, examples_from_arrays
+from sfumato.central import DPSGD
+from sfumato.data import ExampleDataset, examples_from_arrays, to_tensor
 from sfumato.labels import LPMST, clusters, label_counts
 from sfumato.models.features import feature_extractor, imagenet_features
 
@@ -27,7 +30,8 @@ BUDGETS = (0.1, 0.25, 0.5, 1.0, 2.0)
 AXES, CLUSTERS = 50, 30
 COUNTED = (10, 30, 100)  # clusters whose purity is reported
 HELD_OUT = 1000  # training rows that settings are chosen on
-FEATURES = {"SqueezeNet": "MNIST-M, SqueezeNet's features", "HOG": "MNIST-M, HOG"}
+FEATURES = {"SqueezeNet": "MNIST-M, SqueezeNet's features", "HOG": "MNIST-M, HOG", "SimCLR": "MNIST-M, SimCLR"}
+EPOCHS = 80  # of SimCLR
 
 
 @cache
@@ -41,12 +45,26 @@ def digits(part: str, quick: bool) -> tuple[np.ndarray, np.ndarray]:
 @cache
 def scores(kind: str, quick: bool) -> tuple[np.ndarray, np.ndarray]:
     """Principal axes of the features of the training and of the test part."""
+    name = kind.lower()
     if kind == "HOG":
         function = feature_extractor("hog", (3, 32, 32))
+    elif kind == "SimCLR":
+        name, function = f"simclr-{EPOCHS}", partial(contrastive_features, quick)
     else:
         function = imagenet_features(SHARED / "squeezenet1_0_imagenet.safetensors")
-    train, test = (kept(kind.lower(), digits(part, quick)[0], function) for part in ("train", "test"))
-    return principal(kind.lower(), train, test, AXES)
+    train, test = (kept(name, digits(part, quick)[0], function) for part in ("train", "test"))
+    return principal(name, train, test, AXES)
+
+
+@cache
+def contrastive(quick: bool) -> nn.Module:
+    """SimCLR's encoder, from the training pictures without their labels."""
+    return trained(to_tensor(digits("train", quick)[0]), epochs=1 if quick else EPOCHS, seed=0)
+
+
+def contrastive_features(quick: bool, pictures: torch.Tensor) -> torch.Tensor:
+    """What it says of pictures."""
+    return features(contrastive(quick), pictures)
 
 
 def parts(kind: str, quick: bool, choosing: bool) -> Parts:
@@ -78,16 +96,25 @@ def staged(stages: tuple[float, ...] = (1.0,), clusters: int = 0) -> LPMST:
     )
 
 
-TRIALS = tuple({"training.weight_decay": decay} for decay in (0.003, 0.03, 0.1))
+DECAY = "training.weight_decay"
+TRIALS = tuple({DECAY: decay} for decay in (0.003, 0.03, 0.1))
+KNOWN = tuple({"targets": "likelihood", "uniform_share": share, DECAY: 0.003} for share in (0.0, 0.5, 0.9))
+"""What models of clusters may learn from instead of reports: all that is known of a label."""
+CORRECTED = ({"targets": "likelihood", "prior_weight": 0.0, DECAY: 0.003},)
+STEPPED = ((30, 1.0), (100, 1.0), (100, 0.3))
+GRADIENTS = tuple({"steps": steps, "cohort": 1000, "server.learning_rate": rate} for steps, rate in STEPPED)
 
 
 def methods(kind: str) -> dict[str, Method]:
     """The lines of one set of features."""
     shared: dict[str, Any] = {"inputs": kind, "model": network}
+    one, stages = "clusters, LP-1ST", (0.65, 0.35)
+    gradients = DPSGD(server={"momentum": 0.9}, clipping=0.3)
     return {
-        "LP-1ST (plain RR)": Method(plan=staged(), trials=TRIALS, **shared),
-        "clusters, LP-1ST": Method(plan=staged(clusters=CLUSTERS), trials=TRIALS, **shared),
-        "clusters, LP-2ST": Method(plan=staged((0.65, 0.35), CLUSTERS), chosen_like="clusters, LP-1ST", **shared),
+        "LP-1ST (plain RR)": Method(plan=staged(), trials=TRIALS + CORRECTED, **shared),
+        one: Method(plan=staged(clusters=CLUSTERS), trials=TRIALS + KNOWN, **shared),
+        "clusters, LP-2ST": Method(plan=staged(stages, CLUSTERS), chosen_like=one, **shared),
+        "DP-SGD": Method(plan=gradients, trials=GRADIENTS, **shared),
     }
 
 
