@@ -1,6 +1,6 @@
 """Features of pictures whose labels are private, learned from the pictures alone (SimCLR).
 
-Two changed copies of each picture shall have features that are alike, and unlike those of all others. What a copy
+Two changed copies of each picture shall have features that are similar, and others than those of the rest. What a copy
 changes is what features forget: place, size, turn and slant a little; colours wholly, as channels are mixed at random
 and may change sign; and the background, as part of another picture lies over it. The pictures are public in this
 recipe, so such features cost nothing; where a picture is secret they are not to be used.

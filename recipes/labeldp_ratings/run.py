@@ -2,7 +2,10 @@
 
 Who rated what is public. Each value, one of ten from 0.5 to 5, is randomised once: by bins that are best for a noisy
 histogram of all values (RR on bins), by Laplace noise, or by randomised response on all ten. Matrix factorisation with
-biases learns from the reports, or from numbers with the right mean in place of them.
+biases learns from the reports, or from numbers with the right mean in place of them. LP-MST takes the ten values for
+classes: the same model gives each a probability, by its distance from the prediction, and learns from the likelihood of
+the reports; with two stages the first one's model is the prior of the others' reports. Noisy gradients, with δ > 0 and
+a trainer who sees the values, stand next to them.
 """
 
 import sys
@@ -21,8 +24,9 @@ import cells
 
 from sfumato._files import read_json, write_json
 from sfumato._random import RandomSource
-from sfumato.data import ExampleDataset, Split, open_examples, split_examples
-from sfumato.labels import RROnBins
+from sfumato.central import DPSGD
+from sfumato.data import ExampleDataset, Split, examples_from_arrays, open_examples, split_examples
+from sfumato.labels import LPMST, RROnBins
 from sfumato.models import matrix_factorization
 from sfumato.report.plots import COLOURS, save
 from sfumato.training.supervised import outputs
@@ -46,6 +50,11 @@ PLAN = RROnBins(
 )
 
 
+LIKELIHOOD = LPMST(
+    shuffle=True, epsilon=1.0, stages=(1.0,), targets="likelihood", prior_weight=0.0, training=PLAN.training
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """What is reported, and what the model is trained on."""
@@ -54,14 +63,42 @@ class Method:
     unbiased: bool = False
 
 
-METHODS = {
+DELTA = 1e-5
+GRADIENTS = DPSGD(
+    steps=60, cohort=8192, server={"learning_rate": 5.0, "momentum": 0.9}, clipping=0.5, task="regression", delta=DELTA
+)
+LONGER_STEPS = (2.0, 15.0)  # from this ε on; the rate
+
+METHODS: dict[str, Method | LPMST | DPSGD] = {
     "RR on bins": Method(method="best"),
     "Laplace": Method(method="laplace"),
     "RR": Method(method="rr"),
     "RR on bins, unbiased": Method(method="best", unbiased=True),
     "Laplace, unbiased": Method(method="laplace", unbiased=True),
     "RR, unbiased": Method(method="rr", unbiased=True),
+    "LP-1ST": LIKELIHOOD,
+    "LP-2ST": replace(LIKELIHOOD, stages=(0.65, 0.35), temperature=1.0),
+    "DP-SGD": GRADIENTS,
 }
+
+
+class Graded(nn.Module):
+    """Logits of the ten values: minus half the squared distance from the prediction, in a unit that is learned.
+
+    A bias for each value is added, since whole stars are more frequent than halves.
+    """
+
+    def __init__(self, value: nn.Module) -> None:
+        super().__init__()
+        self.value = value
+        self.log_precision = nn.Parameter(torch.zeros(()))
+        self.frequency = nn.Parameter(torch.zeros(VALUES))
+        self.register_buffer("values", torch.linspace(LOW, HIGH, VALUES))
+
+    def forward(self, pairs: torch.Tensor) -> torch.Tensor:
+        """Of pairs [n, 2], float [n, 10]."""
+        distances = self.value(pairs).view(-1, 1) - self.values
+        return self.frequency - distances.square() * self.log_precision.exp() / 2
 
 
 @cache
@@ -77,7 +114,9 @@ def model(data: ExampleDataset, seed: int) -> nn.Module:
     return matrix_factorization(items, users=users, factors=FACTORS, biases=True, offset=CENTRE, generator=generator)
 
 
-def trained(plan: RROnBins, method: Method | None, epsilon: float, data: ExampleDataset) -> tuple[nn.Module, Any]:
+def trained(
+    plan: RROnBins, method: Method | LPMST | DPSGD | None, epsilon: float, data: ExampleDataset
+) -> tuple[nn.Module, Any]:
     """A model and its statement; without a method one that sees the values, and none."""
     assert plan.seed is not None
     start = model(data, plan.seed)
@@ -85,6 +124,17 @@ def trained(plan: RROnBins, method: Method | None, epsilon: float, data: Example
         (inputs,), values = data.examples(np.arange(len(data)))
         assert values is not None
         return plan.supervised.fit(start, inputs, values, source=RandomSource.from_seed(plan.seed)), None
+    if isinstance(method, DPSGD):
+        fields: dict[str, Any] = {"server.learning_rate": LONGER_STEPS[1]} if epsilon >= LONGER_STEPS[0] else {}
+        noisy = method.replace(seed=plan.seed, cohort=min(method.cohort.size, len(data)), **fields)
+        result = noisy.calibrate(epsilon=epsilon, delta=DELTA, population=len(data)).fit(start, data)
+        return result.model, result.statement
+    if isinstance(method, LPMST):
+        (inputs,), values = data.examples(np.arange(len(data)))
+        classes = np.rint((np.asarray(values) - LOW) / (HIGH - LOW) * (VALUES - 1)).astype(np.int64)
+        ordered = replace(method, epsilon=epsilon, seed=plan.seed, training=plan.training)
+        result = ordered.fit(Graded(start), examples_from_arrays(inputs, classes, num_classes=VALUES))
+        return result.model, result.statement
     plan = replace(plan, epsilon=epsilon, method=method.method, unbiased=method.unbiased)
     result = plan.fit(start, data)
     return result.model, result.statement
@@ -99,7 +149,10 @@ def rmse(found: np.ndarray, data: ExampleDataset) -> float:
 def error(network: nn.Module, data: ExampleDataset) -> float:
     """The same of a model."""
     (inputs,), _ = data.examples(np.arange(len(data)))
-    return rmse(outputs(network, inputs), data)
+    found = outputs(network, inputs)
+    if found.ndim == 2:  # the mean by the probabilities of the values
+        found = torch.softmax(torch.from_numpy(found), 1).numpy() @ np.linspace(LOW, HIGH, VALUES)
+    return rmse(found, data)
 
 
 def means(data: ExampleDataset, wanted: ExampleDataset) -> tuple[np.ndarray, np.ndarray]:
@@ -126,7 +179,11 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
     found = []
     for epsilon in (None,) if name == PLAIN else EPSILONS:
         network, statement = trained(plan, METHODS.get(name), epsilon or 0.0, data)
-        reported = statement and {"epsilon": statement.epsilon, "unit": statement.unit}
+        reported = statement and {
+            "epsilon": statement.epsilon,
+            "delta": statement.delta or None,
+            "unit": statement.unit,
+        }
         found.append({"rmse": error(network, parts().test), "wanted": epsilon, **(reported or {})})
     folder.mkdir(parents=True, exist_ok=True)
     write_json(place, found)
@@ -154,20 +211,26 @@ def _row(name: str, found: list[float], reported: dict[str, Any]) -> dict[str, A
         "seeds": len(found),
         "epsilon_wanted": reported.get("wanted"),
         "epsilon": reported.get("epsilon"),
-        "delta": None,
+        "delta": reported.get("delta"),
         "unit": reported.get("unit"),
         "paper": None,
     }
 
 
 def draw(rows: list[dict[str, Any]], folder: Path) -> None:
-    """The error against epsilon, with and without numbers of the right mean."""
+    """The error against epsilon, a panel for each kind of training."""
+    reported = ("RR on bins", "Laplace", "RR")
+    lines = {
+        "trained on reports": reported,
+        "unbiased": tuple(f"{name}, unbiased" for name in reported),
+        "likelihoods, and gradients": ("LP-1ST", "LP-2ST", "DP-SGD"),
+    }
 
     def fill(figure: Any) -> None:
-        panels = figure.subplots(1, 2, sharey=True)
-        for axes, title, ending in zip(panels, ("trained on reports", "unbiased"), ("", ", unbiased"), strict=True):
-            for colour, name in enumerate(("RR on bins", "Laplace", "RR")):
-                own = [row for row in rows if row["method"] == name + ending]
+        panels = figure.subplots(1, len(lines), sharey=True)
+        for axes, (title, names) in zip(panels, lines.items(), strict=True):
+            for colour, name in enumerate(names):
+                own = [row for row in rows if row["method"] == name]
                 axes.errorbar(
                     [row["epsilon_wanted"] for row in own],
                     [row["mean"] for row in own],
@@ -185,9 +248,9 @@ def draw(rows: list[dict[str, Any]], folder: Path) -> None:
             axes.set_xlabel("ε for one rating")
             axes.set_title(f"RMSE, {title}", loc="left", fontsize=10)
             axes.spines[["top", "right"]].set_visible(False)
-        panels[1].legend(frameon=False, fontsize=8)
+            axes.legend(frameon=False, fontsize=8)
 
-    save(folder / "error.svg", (9.6, 4.2), fill)
+    save(folder / "error.svg", (12.6, 4.2), fill)
 
 
 if __name__ == "__main__":
