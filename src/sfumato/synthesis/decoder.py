@@ -225,7 +225,7 @@ class RecordDecoder:
         wanted = None
         if scales.summed:
             sums = values[order, len(scales.schema.static_numeric) : -ADDED]
-            counts, means = aims(sums, scales.schema, spans.visits[order])
+            counts, means = aims(sums, scales.schema, spans.visits[order], scales.count_features)
             wanted = torch.from_numpy(counts).float(), torch.from_numpy(means).float()
         drawing = _VisitDrawing(self, self._start(latent, statics, torch.from_numpy(order)), spans.at(order), wanted)
         for step in range(int(spans.visits.max())):
@@ -288,9 +288,11 @@ class RecordDecoder:
         generator: torch.Generator,
         *,
         may_be_empty: bool,
+        settled: Tensor | None = None,
     ) -> RowsDrawn:
-        """One row each: what is observed, categories, numbers."""
-        observed = self._draw_observed(heads, x, fixed, calibration, generator, may_be_empty=may_be_empty)
+        """One row each: what is observed, categories, numbers; `settled` is added to the logits of the first."""
+        shift = calibration.masks if settled is None else calibration.masks + settled
+        observed = self._draw_observed(heads, x, fixed, shift, generator, may_be_empty=may_be_empty)
         columns = heads.number_chain.weight.shape[0]
         found = heads.embedding(torch.cat([x, observed], dim=1))
         codes = categories.drawn(categories.logits(found) + calibration.categories, generator)
@@ -307,15 +309,15 @@ class RecordDecoder:
         heads: Rows,
         x: Tensor,
         fixed: Fixed,
-        calibration: RowCalibration,
+        shift: Tensor,
         generator: torch.Generator,
         *,
         may_be_empty: bool,
     ) -> Tensor:
-        """What is observed, float [n, columns]."""
+        """What is observed, float [n, columns]; `shift` [columns] or [n, columns] is added to the logits."""
         if not self.masks:
             return torch.ones(len(x), heads.mask_chain.weight.shape[0])
-        base = heads.mask_base(x, fixed) + calibration.masks
+        base = heads.mask_base(x, fixed) + shift
 
         def drawn(part: Tensor) -> Tensor:
             coins = torch.rand(part.shape[1], part.shape[0], generator=generator)
@@ -371,6 +373,7 @@ class _VisitDrawing:
             decoder.calibration,
             generator,
             may_be_empty=self._scales.empty,
+            settled=self._settled(now, step),
         )
         self._remember(rows, gap)
         self._found.append((self._elapsed[:now].copy(), rows, raw))
@@ -431,6 +434,15 @@ class _VisitDrawing:
             return torch.zeros(now, 0)
         counts, means = (each[:now] for each in self._wanted)
         return needed(counts, means, self._counts[:now], self._sums[:now], left)
+
+    def _settled(self, now: int, step: int) -> Tensor | None:
+        """What decides columns that the summaries leave no choice of: none is left to come, or as many as visits."""
+        if self._wanted is None:
+            return None
+        rest = self._wanted[0][:now] - self._counts[:now]
+        left = torch.from_numpy(self._spans.visits[:now] - step)[:, None]
+        decided = 2 * _SETTLED  # more than a calibration adds
+        return torch.where(rest <= 0, -decided, torch.where(rest >= left, decided, 0.0))
 
     def gathered(self, order: np.ndarray) -> VisitsDrawn:
         """All visits, each patient's together, the patients as they were given."""

@@ -85,6 +85,7 @@ from sfumato.data.ehr.schema import Column, Schema
 from sfumato.mechanisms import Gaussian
 from sfumato.runs import Run
 from sfumato.synthesis.scales import ADDED, Normaliser, Scales
+from sfumato.synthesis.summaries import CountFeatures
 
 _SPAN = 4096.0  # the horizon is so many times the shortest time that is distinguished from none
 
@@ -390,6 +391,7 @@ class Tables:
         there = [blocks[f"static.{place}"].sum() / patients for place in range(numbers)]
         known = [blocks[f"static category.{place}"].sum() / patients for place in range(categories)]
         observed, empty, visits = blocks[OBSERVED][:-2], blocks[OBSERVED][-2], max(blocks[OBSERVED][-1], 1.0)
+        uncounted = CountFeatures.plain(len(observed))
         return Scales(
             schema=schema,
             static=(
@@ -408,6 +410,8 @@ class Tables:
             static_shares=shares("static category", categories),
             shares=shares("category", len(schema.temporal_categorical)),
             empty=bool(empty > _EMPTY * visits),
+            references=uncounted.references,
+            counted_by_share=uncounted.shares,
         )
 
 

@@ -140,7 +140,9 @@ class Records:
         self.static_observed = np.concatenate([~np.isnan(fixed), self.static_codes >= 0], axis=1)
         self.observed = np.concatenate([~np.isnan(data.numbers), self.codes >= 0], axis=1)
         first, last = data.static_numbers.shape[1], fixed.shape[1] - ADDED
-        self._aims = aims(fixed[:, first:last], data.schema, self.lengths) if scales.summed else None
+        self._aims = None
+        if scales.summed:
+            self._aims = aims(fixed[:, first:last], data.schema, self.lengths, scales.count_features)
         if not masks:
             self.static_observed[:], self.observed[:] = True, True
         self._last = self._last_rows()

@@ -49,7 +49,7 @@ from sfumato._check import InputError
 from sfumato._lazy import scipy
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Column, Schema
-from sfumato.synthesis.summaries import summaries
+from sfumato.synthesis.summaries import CountFeatures, counts_of, summaries
 
 
 @dataclass(frozen=True, eq=False)
@@ -278,6 +278,7 @@ class Scales:
         rates: float64, share of visits with a value: numeric columns, then categorical ones.
         static_shares, shares: float64, of the categories among observed values, the columns side by side.
         empty: whether there are visits at which nothing was observed.
+        references, counted_by_share: of `count_features`.
     """
 
     schema: Schema
@@ -294,6 +295,13 @@ class Scales:
     static_shares: np.ndarray
     shares: np.ndarray
     empty: bool
+    references: np.ndarray
+    counted_by_share: np.ndarray
+
+    @property
+    def count_features(self) -> CountFeatures:
+        """How a column's count becomes a number of the summaries."""
+        return CountFeatures(self.references, self.counted_by_share)
 
     @classmethod
     def fit(
@@ -331,10 +339,11 @@ class Scales:
         whole = bool((data.times == np.floor(data.times)).all())
         temporal = scales(schema.temporal_numeric, data.numbers)
         added = []
+        counting = CountFeatures.plain(data.numbers.shape[1] + data.codes.shape[1])
         if summed:
-            sums = summaries(
-                data, scores_of(temporal, data.numbers, np.full(data.numbers.shape, 0.5), stochastic=stochastic)
-            )
+            counting = CountFeatures.fit(counts_of(data), data.lengths)
+            middle = np.full(data.numbers.shape, 0.5)
+            sums = summaries(data, scores_of(temporal, data.numbers, middle, stochastic=stochastic), counting)
             added = [scale(column, False) for column in sums.T]
         added += [scale(data.lengths.astype(np.float64), True), scale(first, whole), scale(last, whole)]
         fixed = [data.static_numbers, *([sums] if summed else []), np.ones((len(data), ADDED))]
@@ -354,6 +363,8 @@ class Scales:
             static_shares=_shares(schema.static_categorical, data.static_codes),
             shares=_shares(schema.temporal_categorical, data.codes),
             empty=not bool(seen.any(axis=1).all()),
+            references=counting.references,
+            counted_by_share=counting.shares,
         )
 
     def scores(self, numbers: np.ndarray) -> np.ndarray:
@@ -419,6 +430,8 @@ class Scales:
         found = {
             group: tuple(kind.of(scales[place]) for place in sorted(scales, key=int)) for group, scales in parts.items()
         }
+        plainly = CountFeatures.plain(len(arrays["rates"]))  # files that were written before counts had references
+        arrays = {"references": plainly.references, "counted_by_share": plainly.shares, **arrays}
         return cls(
             schema=schema, static=found["static"], temporal=found["temporal"], gap=found["gap"][0], **arrays, **plain
         )
@@ -445,7 +458,8 @@ def static_numbers(data: EHRDataset, scales: Scales) -> np.ndarray:
     sums = np.empty((len(data), 0))
     if scales.summed:
         middle = np.full(data.numbers.shape, 0.5)
-        sums = summaries(data, scores_of(scales.temporal, data.numbers, middle, stochastic=scales.stochastic))
+        scores = scores_of(scales.temporal, data.numbers, middle, stochastic=scales.stochastic)
+        sums = summaries(data, scores, scales.count_features)
     first, last = data.times[data.offsets[:-1]], data.times[data.offsets[1:] - 1]
     return np.column_stack([data.static_numbers, sums, data.lengths, first, last])
 

@@ -4,6 +4,13 @@ A decoder that generates visit after visit drifts: each visit follows from the o
 record. So the record's mean, last, smallest and largest value of each column, and how often it is there, are drawn
 first, all in one row. Each visit is generated given them and what is still `needed` to reach them.
 
+**Counts.** How often a column is there becomes a number by `CountFeatures`. Columns of a panel are there equally often:
+such a column has the difference from an earlier one, which is nearly always 0 and is drawn so, whatever else was drawn.
+Another column has its count: drawn without regard to the number of visits that has the distribution of real counts,
+where a share of the visits would not, as a record of few visits has a large one. Only a column that is there at most
+visits has its share, since its count goes with theirs. The counts that were drawn are then kept exactly
+(`_VisitDrawing` in `decoder`).
+
 **Spans.** The first and the last time of a record, and the longest gap that may lie between two visits.
 
 The number of visits, the first and the last time are drawn before any visit. So a gap never takes what the
@@ -30,25 +37,84 @@ def summary_width(schema: Schema) -> int:
 
 
 _FARTHEST = 4.0  # mean scores that are needed end here
+_OFTEN = 0.5  # share of the visits from which on a count is drawn as such a share
+_TOGETHER = 0.5  # share of records in which two columns are there equally often, from which on one refers to the other
 
 
-def summaries(data: EHRDataset, scores: np.ndarray) -> np.ndarray:
+@dataclass(frozen=True, eq=False)
+class CountFeatures:
+    """How often a column is there, as a number.
+
+    Attributes:
+        references: int64 [columns], the earlier column from whose count the number is the difference; -1 for none.
+        shares: bool [columns], whether a number without reference is a share of the visits and not a count.
+    """
+
+    references: np.ndarray
+    shares: np.ndarray
+
+    @classmethod
+    def plain(cls, columns: int) -> Self:
+        """Shares of the visits."""
+        return cls(np.full(columns, -1), np.ones(columns, bool))
+
+    @classmethod
+    def fit(cls, counts: np.ndarray, visits: np.ndarray) -> Self:
+        """By real records: float64 [n, columns], how often each column is there, and [n], the numbers of visits."""
+        found = cls.plain(counts.shape[1])
+        for column, count in enumerate(counts.T):
+            there = count > 0
+            if not there.any():
+                continue
+            equal = (counts[there, :column] == count[there, None]).mean(axis=0)
+            if column and equal.max() >= _TOGETHER:
+                found.references[column] = int(equal.argmax())
+            found.shares[column] = count[there].sum() >= _OFTEN * visits[there].sum()
+        return found
+
+    def numbers(self, counts: np.ndarray, visits: np.ndarray) -> np.ndarray:
+        """Of counts float64 [n, columns]; NaN where a column is never there."""
+        found = np.where(self.shares, counts / visits[:, None], counts)
+        based = self.references >= 0
+        found[:, based] = counts[:, based] - counts[:, self.references[based]]
+        return np.where(counts > 0, found, np.nan)
+
+    def counts(self, numbers: np.ndarray, visits: np.ndarray) -> np.ndarray:
+        """Whole numbers in [1, visits] that numbers float64 [n, columns] come to; 0 for NaN."""
+        found = np.zeros(numbers.shape)
+        for column, (reference, share) in enumerate(zip(self.references, self.shares, strict=True)):
+            number = numbers[:, column]
+            count = number + found[:, reference] if reference >= 0 else number * visits if share else number
+            found[:, column] = np.where(np.isnan(number), 0.0, np.clip(np.round(count), 1.0, visits))
+        return found
+
+
+def counts_of(data: EHRDataset) -> np.ndarray:
+    """How often each column is there, float64 [n, numbers + categories]."""
+    there = np.concatenate([~np.isnan(data.numbers), data.codes >= 0], axis=1)
+    return np.add.reduceat(there.astype(np.float64), data.offsets[:-1], axis=0)
+
+
+def summaries(data: EHRDataset, scores: np.ndarray, counting: CountFeatures) -> np.ndarray:
     """Numbers that sum up each record, float64 [n, width]; NaN where a column is never there.
 
-    Of each numeric column the share of visits that have a value, the mean score, and the last, the smallest and the
-    largest value; of each categorical column that share.
+    Of each numeric column how often it is there, by `counting`, the mean score, and the last, the smallest and the
+    largest value; of each categorical column how often it is there.
 
     Args:
         data: the records.
         scores: float [visits, numeric columns], what stands for each value; anything where it is missing.
+        counting: how a count becomes a number.
     """
     starts, found = data.offsets[:-1], []
+    counts = counts_of(data)
+    often = counting.numbers(counts, data.lengths)
     numbers = zip(data.numbers.T, scores.T, strict=True)
-    for values, score in [*numbers, *((each, None) for each in data.codes.T)]:
+    for place, (values, score) in enumerate([*numbers, *((each, None) for each in data.codes.T)]):
         numeric = score is not None
         there = ~np.isnan(values) if numeric else values >= 0
-        count = np.add.reduceat(there.astype(np.float64), starts)
-        parts = [count / data.lengths]
+        count = counts[:, place]
+        parts = [often[:, place]]
         if numeric:
             last = np.maximum.reduceat(np.where(there, np.arange(len(there)), 0), starts)
             parts += [
@@ -61,22 +127,24 @@ def summaries(data: EHRDataset, scores: np.ndarray) -> np.ndarray:
     return np.column_stack(found)
 
 
-def aims(values: np.ndarray, schema: Schema, visits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def aims(
+    values: np.ndarray, schema: Schema, visits: np.ndarray, counting: CountFeatures
+) -> tuple[np.ndarray, np.ndarray]:
     """What summaries ask for.
 
     Args:
         values: float64 [n, width], summaries.
         schema: of the records.
         visits: [n], how many there are.
+        counting: how a count became a number.
 
     Returns:
         How often each column is to be there, float64 [n, numbers + categories], and the mean scores of numbers, float64
         [n, numbers]; 0 for a column that is never there.
     """
     numeric = OF_NUMBERS * len(schema.temporal_numeric)
-    shares = np.concatenate([values[:, :numeric:OF_NUMBERS], values[:, numeric:]], axis=1)
-    counts = np.round(np.nan_to_num(shares) * visits[:, None])
-    return counts, np.nan_to_num(values[:, 1:numeric:OF_NUMBERS])
+    often = np.concatenate([values[:, :numeric:OF_NUMBERS], values[:, numeric:]], axis=1)
+    return counting.counts(often, visits), np.nan_to_num(values[:, 1:numeric:OF_NUMBERS])
 
 
 def needed(counts: Tensor, means: Tensor, so_far: Tensor, sums: Tensor, left: Tensor) -> Tensor:

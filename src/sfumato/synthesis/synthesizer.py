@@ -430,6 +430,8 @@ def _improved(decoder: RecordDecoder, visits: VisitsDrawn) -> RecordDecoder:
         shares=scales.shares,
         stride=_STRIDE,
     )
+    if scales.summed:  # counts are drawn first and kept, so shifts would change nothing but when they are reached
+        calibration = replace(calibration, masks=decoder.calibration.masks)
     gaps = decoder.gap_knots
     if scales.stochastic:
         gaps = torch.lerp(EVEN if gaps is None else gaps, knots_of(visits.raw_gaps), _STRIDE)
