@@ -20,6 +20,27 @@ VALIDATION = 460  # characters that are not trained on
 GROUPS = {"cohort.users_per_client": 4, "cohort.size": 345}
 BOTH = {"trainable": "conv.*"}
 FAST = {"client.learning_rate": 0.2, "client.head_lr_scale": 5}
+SAME = {**GROUPS, **BOTH, "client.loss": "cosine", "client.loss.scale": 20.0}
+"""FedEmb's settings, with a head that is shared."""
+LARGE = {**SAME, "cohort.users_per_client": 16, "cohort.size": 86, "client.epochs": 2, "client.head_lr_scale": 10}
+FREE: dict[str, dict] = {  # without noise
+    "as FedEmb": SAME,
+    "as FedEmb, local rate 0.2, heads 5 times": {**SAME, **FAST},
+    "m = 16, heads 10 times, local rate 0.1": {**LARGE, "client.learning_rate": 0.1},
+    "m = 16, heads 10 times, local rate 0.2, clip norm 1, server rate 2": {
+        **LARGE,
+        "client.learning_rate": 0.2,
+        "clipping": 1.0,
+        "server.learning_rate": 2,
+    },
+    "m = 16, heads 50 times, local rate 0.1": {**LARGE, "client.learning_rate": 0.1, "client.head_lr_scale": 50},
+    "m = 64, heads 10 times, local rate 0.1": {
+        **LARGE,
+        "client.learning_rate": 0.1,
+        "cohort.users_per_client": 64,
+        "cohort.size": 21,
+    },
+}
 CHANGES: dict[str, tuple[Plan, dict]] = {
     "DP-FedEmb, 345 clients": (FEDEMB, INNER),
     "DP-FedEmb, clip norm 0.03, server rate 20": (FEDEMB, {**INNER, **SMALL, "server.learning_rate": 20}),
@@ -45,6 +66,7 @@ CHANGES: dict[str, tuple[Plan, dict]] = {
     "DP-FedAvg, both convolutions, local rate 0.2, heads 5 times": (FEDAVG, {**GROUPS, **BOTH, **FAST}),
     "DP-FedAvg, m = 1, both convolutions, local rate 0.2, heads 5 times": (FEDAVG, {**BOTH, **FAST}),
     "DP-FedAvg, m = 1": (FEDAVG, {}),
+    **{f"FedAvg, {name}": (FEDAVG, changes) for name, changes in FREE.items()},
 }
 
 
@@ -55,13 +77,16 @@ def data() -> tuple[UserDataset, UserDataset]:
     return parts.train, parts.validation
 
 
-def noisy(plan: Plan, changes: dict) -> Plan:
-    """A candidate with the noise of the final run, which has 460 characters more to hide among, and to draw from."""
-    plan = plan.replace(**changes).calibrate(epsilon=EPSILON, delta=0.01 / POPULATION, population=POPULATION)
+def candidate(plan: Plan, changes: dict, *, free: bool) -> Plan:
+    """A plan with the noise of the final run, which has 460 characters more to hide among and to draw from; or free."""
+    plan = plan.replace(**changes)
+    if free:
+        return plan
+    plan = plan.calibrate(epsilon=EPSILON, delta=0.01 / POPULATION, population=POPULATION)
     there = (POPULATION - VALIDATION) // plan.cohort.users_per_client
     return plan.replace(cohort=min(plan.cohort.size, there))
 
 
 if __name__ == "__main__":
-    candidates = {name: noisy(*change) for name, change in CHANGES.items()}
+    candidates = {name: candidate(*change, free=name.startswith("FedAvg")) for name, change in CHANGES.items()}
     main(Choice(folder=FOLDER, data=data, model=models.lenet, candidates=candidates, negatives=negatives))

@@ -27,6 +27,27 @@ def at(rate: float) -> dict[str, Any]:
     return {"server.learning_rate": rate}
 
 
+LARGE = {"cohort.users_per_client": 16, "cohort.size": 16, "client.epochs": 2, "client.loss.scale": 20.0}
+"""FedEmb's clients, for a shared head."""
+FREE: dict[str, dict] = {  # without noise
+    "server rate 0.4": at(0.4),
+    "server rate 0.4, heads 10 times": {**at(0.4), "client.head_lr_scale": 10},
+    "m = 16, server rate 0.4": {**LARGE, **at(0.4)},
+    "m = 16, server rate 0.4, heads 10 times": {**LARGE, **at(0.4), "client.head_lr_scale": 10},
+    "m = 16, server rate 1, heads 10 times, local rate 0.05": {
+        **LARGE,
+        **at(1.0),
+        "client.head_lr_scale": 10,
+        "client.learning_rate": 0.05,
+    },
+    "m = 16, server rate 0.4, heads 50 times": {**LARGE, **at(0.4), "client.head_lr_scale": 50},
+    "m = 16, server rate 1": {**LARGE, **at(1.0)},
+    "m = 16, server rate 2": {**LARGE, **at(2.0)},
+    "m = 16, server rate 0.4, local rate 0.05": {**LARGE, **at(0.4), "client.learning_rate": 0.05},
+    "m = 64, server rate 1": {**LARGE, **at(1.0), "cohort.users_per_client": 64, "cohort.size": 4},
+}
+NOISY = ("m = 16, server rate 0.4", "m = 16, server rate 1", "m = 16, server rate 2")
+"""Of these, what is tried with the noise, too."""
 CHANGES: dict[str, tuple[FedEmb | FedAvg, dict]] = {
     "DP-FedEmb": (FEDEMB, INNER),
     "DP-FedEmb, server rate 0.1": (FEDEMB, {**INNER, **at(0.1)}),
@@ -43,6 +64,8 @@ CHANGES: dict[str, tuple[FedEmb | FedAvg, dict]] = {
     "DP-FedAvg, server rate 0.05": (FEDAVG, at(0.05)),
     "DP-FedAvg, server rate 0.2": (FEDAVG, at(0.2)),
     "DP-FedAvg, local rate 0.05": (FEDAVG, {**at(0.1), "client.learning_rate": 0.05}),
+    **{f"DP-FedAvg, {name}": (FEDAVG, FREE[name]) for name in NOISY},
+    **{f"FedAvg, {name}": (FEDAVG, changes) for name, changes in FREE.items()},
 }
 
 
@@ -54,10 +77,16 @@ def data() -> tuple[UserDataset, UserDataset]:
     return parts.train, parts.validation
 
 
+def noise_of(name: str, plan: FedEmb | FedAvg) -> float:
+    """The noise multiplier of a candidate."""
+    if not name.startswith("DP-"):
+        return 0.0
+    return NOISE / 2 if plan is ALONE else NOISE
+
+
 if __name__ == "__main__":
     candidates = {
-        name: plan.replace(noise=NOISE / 2 if plan is ALONE else NOISE, **changes)
-        for name, (plan, changes) in CHANGES.items()
+        name: plan.replace(noise=noise_of(name, plan), **changes) for name, (plan, changes) in CHANGES.items()
     }
     main(
         Choice(

@@ -73,6 +73,7 @@ TRIALS = (
     _pooled(1.0, 20, 256, 2.0),
     _alone(1.0, 10, 1024, 2.0),
     _alone(1.0, 5, 256, 0.5),
+    *(_votes(8.0, k, 20, records=records) for k, records in ((2, 50), (3, 50), (5, 100))),  # a twentieth of the records
 )
 
 
