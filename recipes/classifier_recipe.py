@@ -69,7 +69,11 @@ def main(folder: Path, methods: dict[str, Method], *, data: cells.Data = "none",
         quick_steps: steps of each method under --quick.
     """
     cells.main(
-        folder, list(methods), partial(cell, methods, quick_steps=quick_steps), partial(table, methods), data=data
+        folder,
+        list(methods),
+        partial(cell, methods, quick_steps=quick_steps),
+        partial(table, methods, results=folder / "results.json"),
+        data=data,
     )
 
 
@@ -130,12 +134,25 @@ def fit(
 
 
 def table(
-    methods: Mapping[str, Shown], place: Callable[[str, int], Path], seeds: int, quick: bool
+    methods: Mapping[str, Shown],
+    place: Callable[[str, int], Path],
+    seeds: int,
+    quick: bool,
+    *,
+    results: Path | None = None,
 ) -> list[dict[str, Any]]:
-    """Mean and standard deviation over seeds of the accuracy on the test examples."""
+    """Mean and standard deviation over seeds of the accuracy on the test examples.
+
+    Rows whose runs are not all here, as with --only, stay as they are in `results`, if it has them.
+    """
     rows: list[dict[str, Any]] = []
+    kept = cells.kept_rows(None if quick else results)
     for name, method in methods.items():
         folders = [place(name, seed) for seed in range(seeds)]
+        before = kept.get((method.dataset, name))
+        if before is not None and not all((folder / "evaluation.json").exists() for folder in folders):
+            rows.append(before)
+            continue
         statement = json.loads((folders[0] / "statement.json").read_text())
         plan = json.loads((folders[0] / "plan.json").read_text())
         private = statement["epsilon"] != "inf"

@@ -40,7 +40,10 @@ COLUMNS = (
 )
 GRIDS = {"epsilon_wanted": "ε", "weight_noise": "σ", "label_epsilon": "ε", "clusters": "clusters", "measure": ""}
 """Fields of rows that make a column each, and how the column calls them; a measure is called as it is."""
-TABLES = ("results.json", "noisy_weights.json", "squeezenet.json", "batches.json", "trained.json", "people.json")
+TABLES = (
+    "results.json",
+    *("noisy_weights.json", "squeezenet.json", "batches.json", "trained.json", "people.json", "raw.json"),
+)
 START, END = "<!-- results -->", "<!-- end of results -->"
 
 
