@@ -113,11 +113,13 @@ def refuse_stopped(finished: bool) -> None:
         sys.exit("stopped; start again to go on")
 
 
-def kept_rows(results: Path | None) -> dict[tuple[str, str], dict[str, Any]]:
-    """The rows of a table that was written before, by data set and method; none where there is no such file."""
+def kept_rows(
+    results: Path | None, fields: Sequence[str] = ("dataset", "method")
+) -> dict[tuple[Any, ...], dict[str, Any]]:
+    """The rows of a table that was written before, by fields that no two share; none where there is no such file."""
     if results is None or not results.exists():
         return {}
-    return {(row["dataset"], row["method"]): row for row in read_json(results)}
+    return {tuple(row.get(field) for field in fields): row for row in read_json(results)}
 
 
 @contextmanager

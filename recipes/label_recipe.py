@@ -145,8 +145,8 @@ def _place(folder: Path, name: str, epsilon: float) -> Path:
 def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
     """A row for each method and budget over the seeds that have run, or as it was where none has; draws the figure."""
     rows: list[dict[str, Any]] = []
-    file = recipe.folder / "results.json"
-    before = {_key(row): row for row in read_json(file)} if file.exists() and not quick else {}
+    results = None if quick else recipe.folder / "results.json"
+    before = cells.kept_rows(results, ("dataset", "method", "label_epsilon"))
     for dataset, methods in recipe.methods.items():
         for name, method in methods.items():
             folders = [place(dataset, seed) for seed in range(min(seeds, method.seeds))]
@@ -175,10 +175,6 @@ def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: 
     if not quick:
         draw(rows, recipe.folder / "accuracy.svg")
     return rows + recipe.additional(quick)
-
-
-def _key(row: dict[str, Any]) -> tuple[str, str, float | None]:
-    return row["dataset"], row["method"], row.get("label_epsilon")
 
 
 def chosen(recipe: Recipe, dataset: str, name: str, epsilon: float) -> dict[str, Any]:

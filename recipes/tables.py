@@ -42,7 +42,12 @@ GRIDS = {"epsilon_wanted": "ε", "weight_noise": "σ", "label_epsilon": "ε", "c
 """Fields of rows that make a column each, and how the column calls them; a measure is called as it is."""
 TABLES = (
     "results.json",
-    *("noisy_weights.json", "squeezenet.json", "batches.json", "trained.json", "people.json", "raw.json"),
+    "batches.json",
+    "noisy_weights.json",
+    "people.json",
+    "raw.json",
+    "squeezenet.json",
+    "trained.json",
 )
 START, END = "<!-- results -->", "<!-- end of results -->"
 

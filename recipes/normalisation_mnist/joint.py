@@ -106,7 +106,7 @@ def multiplier(epsilon: float, population: int) -> float:
 
 
 def accuracy(model: nn.Module, inputs: Tensor, labels: Tensor, *, together: bool) -> float:
-    """With the statistics of the public pictures and each picture, or and as many as there are in a step."""
+    """Each picture is normalised with the public ones, or `together` with as many others as there are in a step."""
     model.train(together)
     with torch.no_grad():
         found = torch.cat([model(few).argmax(1) for few in inputs.split(TOGETHER if together else 10)])

@@ -290,7 +290,7 @@ class RecordDecoder:
         may_be_empty: bool,
         settled: Tensor | None = None,
     ) -> RowsDrawn:
-        """One row each: what is observed, categories, numbers; `settled` is added to the logits of the first."""
+        """One row each: what is observed, categories, numbers; `settled` is added to the logits of what is observed."""
         shift = calibration.masks if settled is None else calibration.masks + settled
         observed = self._draw_observed(heads, x, fixed, shift, generator, may_be_empty=may_be_empty)
         columns = heads.number_chain.weight.shape[0]
@@ -436,7 +436,10 @@ class _VisitDrawing:
         return needed(counts, means, self._counts[:now], self._sums[:now], left)
 
     def _settled(self, now: int, step: int) -> Tensor | None:
-        """What decides columns that the summaries leave no choice of: none is left to come, or as many as visits."""
+        """Logits to add where a column's count leaves no choice: it is reached, or needs a value at each visit left.
+
+        A visit without any value gets one all the same where real visits always have one; one count is then too large.
+        """
         if self._wanted is None:
             return None
         rest = self._wanted[0][:now] - self._counts[:now]
