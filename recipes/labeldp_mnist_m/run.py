@@ -57,6 +57,7 @@ def scores(kind: str, quick: bool) -> tuple[np.ndarray, np.ndarray]:
 
 
 @cache
+@torch.inference_mode(False)  # it is first called where features are computed without gradients
 def contrastive(quick: bool) -> nn.Module:
     """SimCLR's encoder, from the training pictures without their labels."""
     return trained(to_tensor(digits("train", quick)[0]), epochs=1 if quick else EPOCHS, seed=0)

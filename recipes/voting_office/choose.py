@@ -74,6 +74,13 @@ TRIALS = (
     _alone(1.0, 10, 1024, 2.0),
     _alone(1.0, 5, 256, 0.5),
     *(_votes(8.0, k, 20, records=records) for k, records in ((2, 50), (3, 50), (5, 100))),  # a twentieth of the records
+    _votes(8.0, 2, 100, student={"method": "smooth"}),
+    _votes(8.0, 8, 100, student={"method": "smooth"}),
+    _votes(8.0, 2, 20, student={"method": "smooth"}),
+    _votes(1.0, 16, 100, student={"method": "smooth"}),
+    _votes(1.0, 8, 100, student={"method": "smooth"}),
+    _votes(1.0, 8, 20, student={"method": "smooth"}),
+    _votes(1.0, 16, 100, queries=150, student={"method": "smooth"}),
 )
 
 

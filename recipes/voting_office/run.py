@@ -25,15 +25,15 @@ FOLDER = Path(__file__).resolve().parent
 PRINTED = "as printed by Zhu et al."
 
 
-def votes(neighbours: int, epochs: int) -> KNNDPFL:
-    """kNN-DPFL whose student learns from all noisy counts."""
+def votes(neighbours: int, epochs: int, student: str = "supervised") -> KNNDPFL:
+    """kNN-DPFL whose student, of some method, learns from all noisy counts."""
     return KNNDPFL(
         queries=500,
         neighbours=neighbours,
         distance="cosine",
         few_records="share",
         opens="counts",
-        student={"epochs": epochs, "optimizer": "adam", "learning_rate": 0.01},
+        student={"method": student, "epochs": epochs, "optimizer": "adam", "learning_rate": 0.01},
     )
 
 

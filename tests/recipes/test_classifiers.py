@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.shared
-@pytest.mark.parametrize(("recipe", "count"), [("normalisation_agnews", 8), ("normalisation_mnist", 9)])
+@pytest.mark.parametrize(("recipe", "count"), [("normalisation_agnews", 8), ("normalisation_mnist", 11)])
 def test_every_row_runs_and_states_its_budget(recipe, count, shared, tmp_path):
     script = ROOT / "recipes" / recipe / "run.py"
     command = [sys.executable, str(script), "--quick", "--out", str(tmp_path)]

@@ -38,8 +38,8 @@ def test_every_row_runs_and_states_its_budget_and_unit(name, shared, tmp_path):
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "quick" / "results.json").read_text())
     budgeted = [row for row in rows if "label_epsilon" in row]
-    assert len(budgeted) == {"labeldp_mnist": 10, "labeldp_mnist_m": 6}[name]
-    assert len(rows) - len(budgeted) == {"labeldp_mnist": 0, "labeldp_mnist_m": 6}[name]
+    assert len(budgeted) == {"labeldp_mnist": 10, "labeldp_mnist_m": 12}[name]
+    assert len(rows) - len(budgeted) == {"labeldp_mnist": 0, "labeldp_mnist_m": 9}[name]
     for row in rows:
         assert 0 <= row["mean"] <= 1
         if row not in budgeted:
@@ -140,9 +140,9 @@ def quick(name: str, out: Path) -> list[dict]:
 @pytest.mark.shared
 def test_ratings_are_reported_at_every_epsilon_and_none_costs_more(shared, tmp_path):
     rows = quick("labeldp_ratings", tmp_path)
-    assert len(rows) == 3 + 6 * 6
+    assert len(rows) == 3 + 9 * 6
     for row in rows[3:]:
-        assert row["unit"] == "label"
+        assert row["unit"] == ("example" if row["method"] == "DP-SGD" else "label")
         assert 0.999 * row["epsilon_wanted"] < row["epsilon"] <= row["epsilon_wanted"]
     assert all(row["epsilon"] is row["unit"] is None for row in rows[:3])
 
