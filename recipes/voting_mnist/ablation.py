@@ -1,11 +1,11 @@
-"""How many agents, how many records each, and who abstains: the share of right answers with the noise of the table.
+"""How many agents, how many records each, and who abstains: right answers and students.
 
-    ablation.py [--out DIR]
+    ablation.py [--out DIR] [--seeds N]
 
-50 to 800 agents hold 75 records each at most; 100 agents hold 50 to 600. Then the 100 agents of the table abstain from
-queries that are unlike their records: a vote of zero has no larger norm than one for a class, so it costs no more. One
-seed; no student is trained: it follows the answers. Writes ablation.json and ablation.svg next to it. A point that is
-done is not repeated.
+50 to 800 agents hold 75 records each at most; 100 agents hold 50 to 600: answers and students at ε = 5, as in the
+paper, three seeds. Then the 100 agents of the table abstain from queries that are unlike their records, with the noise
+of the table: a vote of zero has no larger norm than one for a class, so it costs no more; one seed, and no student.
+Writes ablation.json and ablation.svg next to it. A point that is done is not repeated.
 """
 
 import argparse
@@ -20,7 +20,9 @@ import torch
 from torch import nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import cells
 from run import AGENTS, VOTE, agents, model, server
+from voting_recipe import DELTA
 
 from sfumato._files import read_json, write_json
 from sfumato._random import RandomSource
@@ -33,18 +35,29 @@ RECORDS = (50, 100, 200, 400, 600)
 CERTAINTIES, SHARES = (0.6, 0.8, 0.9, 0.95), (0.7, 0.8, 0.9, 0.95, 0.99)
 """Least probability of the class that is voted for; shares of an agent's own records that are as near to others."""
 
+EPSILON = 5.0
+"""What the ablation may cost an agent: the paper's."""
+ABLATED = VOTE.calibrate(epsilon=EPSILON, delta=DELTA, population=AGENTS)
+
 QUERIES, DRAWS = 600, 10
 
 
-def point(number: int, records: int, out: Path) -> dict[str, Any]:
-    """One vote of so many agents, or what it gave."""
-    path = out / f"{number}-{records}.json"
-    if not path.exists():
-        users = agents(0, number=number, records=records)
-        torch.manual_seed(0)
-        result = dataclasses.replace(VOTE, seed=0).fit(users, server()[0], model(), threads=1)
-        write_json(path, {"agents": number, "records": records, "answers": result.evaluation["answers"]["accuracy"]})
-    return read_json(path)
+def point(number: int, records: int, seeds: int, out: Path) -> dict[str, Any]:
+    """Votes of so many agents and their students, over seeds; those that have run before are not repeated."""
+    found = []
+    for seed in range(seeds):
+        path = out / f"{number}-{records}-{seed}.json"
+        if not path.exists():
+            users, (pool, _, test) = agents(seed, number=number, records=records), server()
+            torch.manual_seed(seed)
+            plan = dataclasses.replace(ABLATED, seed=seed, selection_seed=seed)
+            result = plan.fit(users, pool, model(), student=model(), test=test, threads=1)
+            parts = {"answers": "answers", "student": "trained"}
+            write_json(path, {name: result.evaluation[part]["accuracy"] for name, part in parts.items()})
+            print(f"{number} agents, {records} records, seed {seed}: {read_json(path)}", flush=True)
+        found.append(read_json(path))
+    row = {"agents": number, "records": records, "epsilon": EPSILON, "seeds": seeds}
+    return {**row, **{name: cells.mean_and_std([each[name] for each in found]) for name in ("answers", "student")}}
 
 
 def abstaining(out: Path) -> list[dict[str, Any]]:
@@ -99,13 +112,16 @@ def draw(by_agents: list[dict[str, Any]], by_records: list[dict[str, Any]]) -> N
             (left, by_agents, "agents", f"agents of {FEW_RECORDS} records"),
             (right, by_records, "records", f"records of each of {AGENTS} agents"),
         ):
-            axes.plot([row[key] for row in rows], [row["answers"] for row in rows], "o-", color=COLOURS[0])
+            for name, colour, style in (("student", COLOURS[0], "o-"), ("answers", COLOURS[1], "s--")):
+                mean, std = ([row[name][part] for row in rows] for part in ("mean", "std"))
+                axes.errorbar([row[key] for row in rows], mean, std, fmt=style, color=colour, capsize=3, label=name)
             axes.set_xscale("log")
             axes.set_xticks([row[key] for row in rows], [str(row[key]) for row in rows])
             axes.tick_params(axis="x", which="minor", bottom=False, labelbottom=False)
             axes.set_xlabel(title)
             axes.spines[["top", "right"]].set_visible(False)
-        left.set_ylabel("answers right")
+        left.set_ylabel("share right")
+        left.legend(frameon=False)
 
     save(FOLDER / "ablation.svg", (8.4, 3.6), fill)
 
@@ -114,17 +130,20 @@ def main() -> None:
     """All points, then the files."""
     parser = argparse.ArgumentParser(description="Agents and records.")
     parser.add_argument("--out", type=Path, default=Path("runs") / "voting_mnist" / "ablation")
-    out = parser.parse_args().out
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of each point")
+    options = parser.parse_args()
+    out, seeds = options.out, options.seeds
     out.mkdir(parents=True, exist_ok=True)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    by_agents = [point(number, FEW_RECORDS, out) for number in MANY]
-    by_records = [point(AGENTS, records, out) for records in RECORDS]
+    by_agents = [point(number, FEW_RECORDS, seeds, out) for number in MANY]
+    by_records = [point(AGENTS, records, seeds, out) for records in RECORDS]
     abstained = abstaining(out)
     write_json(FOLDER / "ablation.json", {"agents": by_agents, "records": by_records, "abstaining": abstained})
     draw(by_agents, by_records)
     for row in by_agents + by_records:
-        print(f"{row['agents']:4d} agents, {row['records']:3d} records: {row['answers']:.3f} of the answers right")
+        shown = ", ".join(f"{name} {row[name]['mean']:.3f} ± {row[name]['std']:.3f}" for name in ("answers", "student"))
+        print(f"{row['agents']:4d} agents, {row['records']:3d} records: {shown}")
     for row in abstained:
         print("| " + " | ".join(map(str, row.values())) + " |")
 
