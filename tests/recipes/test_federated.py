@@ -607,3 +607,19 @@ def test_people_no_one_trained_on_are_served_by_what_items_have_learned(name, sc
     assert found["seen"]["values"] == 5 * len(split.train)
     assert found["kilobytes_sent"] == 4 * 4 * (9 if name == "own" else 10) / 1000
     assert [title for title, _ in method.titled(name)] == [name, f"{name}, then rebuilt"]
+
+
+@pytest.mark.shared
+def test_characters_and_words_of_roles_are_measured_with_and_without_an_own_part(shared, tmp_path):
+    script = ROOT / "recipes" / "fedrecon_shakespeare" / "run.py"
+    command = [sys.executable, str(script), "--quick", "--out", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "quick" / "results.json").read_text())
+    methods = ["FedYogi", "FedYogi + fine-tuning", "FedRecon", "FedRecon, not rebuilt"]
+    assert [row["method"] for row in rows] == 2 * methods
+    assert [row["dataset"].split()[1] for row in rows] == 4 * ["character"] + 4 * ["word"]
+    for row in rows:
+        assert 0 <= row["mean"] <= 1 < row["perplexity"]
+        assert row["epsilon"] is row["unit"] is None
+        assert (row["paper"] is None) == ("word" not in row["dataset"] or "not rebuilt" in row["method"])
