@@ -49,15 +49,31 @@ TABLES = (
     "squeezenet.json",
     "trained.json",
 )
+OTHER_DATA = {
+    "fedrecon_movielens": "MovieLens-1M",
+    "fedrecon_shakespeare": "StackOverflow",
+    "voting_digits": "other digits, adapted across domains",
+}
+"""What the figures of a recipe's paper are of, where that are not the recipe's data."""
 START, END = "<!-- results -->", "<!-- end of results -->"
 
 
-def table(rows: list[dict]) -> str:
-    """Markdown tables of one recipe: one for each data set and measure."""
+def table(rows: list[dict], papers_data: str | None = None) -> str:
+    """Markdown tables of one recipe: one for each data set and measure.
+
+    Args:
+        rows: of its results.
+        papers_data: what the paper's figures are of, where that are other data than the recipe's.
+    """
     groups: dict[tuple[str, str], list[dict]] = {}
     for row in rows:
         groups.setdefault((row["dataset"], row["metric"]), []).append(row)
-    return "\n\n".join((_grid if GRIDS.keys() & group[0].keys() else _one_table)(group) for group in groups.values())
+    found = []
+    for group in groups.values():
+        text = (_grid if GRIDS.keys() & group[0].keys() else _one_table)(group)
+        compared = papers_data and any(row.get("paper") is not None for row in group)
+        found.append(f"{text[:-1]}; the paper's figures are of {papers_data}." if compared else text)
+    return "\n\n".join(found)
 
 
 def _one_table(rows: list[dict]) -> str:
@@ -95,7 +111,17 @@ def _grid(rows: list[dict]) -> str:
 
 
 def _deltas(rows: list[dict]) -> str:
-    return "".join(f"; δ = {delta:.3g}" for delta in sorted({row["delta"] for row in rows if row.get("delta")}))
+    """Of each unit, where there are two: reports of labels have δ = 0, gradients next to them have not."""
+    found: dict[str, set[float]] = {}
+    for row in rows:
+        if row.get("unit"):
+            found.setdefault(row["unit"], set()).add(row.get("delta") or 0.0)
+    if len(found) < 2:
+        return "".join(f"; δ = {delta:.3g}" for deltas in found.values() for delta in sorted(deltas) if delta)
+    of_units = (
+        f"{' or '.join(f'{delta:.3g}' for delta in sorted(deltas))} for one {unit}" for unit, deltas in found.items()
+    )
+    return f"; δ = {', '.join(of_units)}"
 
 
 def _over(rows: list[dict]) -> str:
@@ -130,7 +156,7 @@ def headlines() -> str:
     Raises:
         KeyError: a recipe has no such row.
     """
-    lines = ["| system | figure | paper | its data | ours | our data | data |", "| --- " * 7 + "|"]
+    lines = ["| system | figure | paper | its data | ours | our data | same data? |", "| --- " * 7 + "|"]
     for each in json.loads((ROOT / "headlines.json").read_text("utf-8")):
         paper = each["paper"] if isinstance(each["paper"], str) else number(each["paper"])
         system = f"[{each['system']}](recipes/{each['recipe']}/README.md)"
@@ -169,7 +195,7 @@ def main() -> int:
         headlines(),
     ]
     for results in sorted(path for name in TABLES for path in ROOT.glob(f"*/{name}")):
-        text = table(json.loads(results.read_text()))
+        text = table(json.loads(results.read_text()), OTHER_DATA.get(results.parent.name))
         plain = results.name == "results.json"
         page = results.with_name("README.md") if plain else results.with_suffix(".md")
         before = page.read_text()

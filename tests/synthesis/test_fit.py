@@ -339,6 +339,13 @@ def test_cohorts_are_drawn_as_they_are_accounted(run, ranged, private):
     assert rows[-1]["epsilon"] == pytest.approx(result.statement.epsilon, rel=1e-6)
 
 
+def test_a_run_does_not_go_on_where_records_are_summed_up_by_other_numbers(patients, small, tmp_path, monkeypatch):
+    small().fit(patients(40), out=tmp_path / "run")
+    monkeypatch.setattr("sfumato.synthesis.run.SUMMED_AS", "shares")
+    with pytest.raises(InputError, match="another plan"):
+        small().fit(patients(40), out=tmp_path / "run", resume=True)
+
+
 @pytest.mark.parametrize(("stage", "step"), slow_but([("sequences", 0), ("gan", 3)], ("gan", 3)))
 def test_a_run_goes_on_under_its_noise_where_a_calibration_ends_in_other_digits_today(
     ranged, private, tmp_path, sigint, monkeypatch, stage, step

@@ -81,7 +81,7 @@ class LPMST(LabelPlan):
         temperature: by which the model's logits are divided before they are a prior, > 0.
         clusters: so many clusters of public features have a prior of their own in the first stage; 0 starts from a
             uniform prior.
-        prior_epsilon: of epsilon, what counting the labels of the clusters costs.
+        prior_epsilon: what counting the labels of the clusters costs: an epsilon out of the total, no share of it.
         uniform_share: of the clusters' prior, what is spread over all classes before labels are randomised by it, in
             [0, 1); a strong prior leaves less room for the label itself, which costs where epsilon is large.
         targets: what the model learns from: "reports" as labels; the "posterior" of each label, by its report and

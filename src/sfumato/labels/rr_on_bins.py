@@ -75,7 +75,8 @@ class RROnBins(LabelPlan):
         high: and up to this one, public; those above count as it.
         values: so many numbers from low to high, evenly spaced, to which labels are rounded. Fewer are counted better.
         method: best reports the bins that are best for the counted labels; rr all values; laplace adds noise.
-        prior_epsilon: of epsilon, what counting all labels for the method best costs; 0 takes all values for as likely.
+        prior_epsilon: what counting all labels for the method best costs: an epsilon out of the total, no share of it;
+            0 takes all values for as likely.
         loss: that bins are best for and the model is trained by. With poisson, the model's output is the logarithm of
             a rate.
         unbiased: train on numbers whose mean is the label's (or its bin's) in place of the reports; noisier. For the

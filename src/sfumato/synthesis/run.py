@@ -36,6 +36,7 @@ from sfumato.synthesis.networks import Networks, SequenceCodec
 from sfumato.synthesis.records import Records
 from sfumato.synthesis.scales import Scales
 from sfumato.synthesis.settings import EHRSafeSettings
+from sfumato.synthesis.summaries import SUMMED_AS
 from sfumato.synthesis.synthesizer import Synthesizer
 from sfumato.synthesis.training import Adversaries, Categories, Sequences, Stage, gan_optimizer, take, under
 from sfumato.training import Cadence, Callback, Contribution, Optimizer
@@ -111,6 +112,8 @@ class EHRSafeRun:
 
     def _fingerprint(self) -> str:
         identity = json.dumps(self.settings.to_json(), sort_keys=True) + self.data.fingerprint()
+        if self.settings.summed:
+            identity += SUMMED_AS
         return hashlib.sha256(identity.encode()).hexdigest()
 
     def _finish(self, run: Run, made: Synthesizer) -> EHRSafeResult:

@@ -27,6 +27,8 @@ from torch import Tensor
 from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
 
+SUMMED_AS = "counts"
+"""Changes where the same records are summed up by other numbers: no run goes on with networks that learned from those."""
 OF_NUMBERS = 5
 """Numbers that a numeric column is summed up by; a categorical one has one."""
 
