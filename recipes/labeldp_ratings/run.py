@@ -125,8 +125,7 @@ def trained(
         assert values is not None
         return plan.supervised.fit(start, inputs, values, source=RandomSource.from_seed(plan.seed)), None
     if isinstance(method, DPSGD):
-        fields: dict[str, Any] = {"server.learning_rate": LONGER_STEPS[1]} if epsilon >= LONGER_STEPS[0] else {}
-        noisy = method.replace(seed=plan.seed, cohort=min(method.cohort.size, len(data)), **fields)
+        noisy = method.replace(seed=plan.seed, cohort=min(method.cohort.size, len(data)))
         result = noisy.calibrate(epsilon=epsilon, delta=DELTA, population=len(data)).fit(start, data)
         return result.model, result.statement
     if isinstance(method, LPMST):
@@ -178,7 +177,10 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
         plan, data = replace(plan, **{"training.epochs": 1}), data.subset(np.arange(0, len(data), 20))
     found = []
     for epsilon in (None,) if name == PLAIN else EPSILONS:
-        network, statement = trained(plan, METHODS.get(name), epsilon or 0.0, data)
+        method = METHODS.get(name)
+        if isinstance(method, DPSGD) and epsilon is not None and epsilon >= LONGER_STEPS[0]:
+            method = method.replace(**{"server.learning_rate": LONGER_STEPS[1]})
+        network, statement = trained(plan, method, epsilon or 0.0, data)
         reported = statement and {
             "epsilon": statement.epsilon,
             "delta": statement.delta or None,
