@@ -43,10 +43,11 @@ FREE: dict[str, dict] = {  # without noise
     "m = 16, server rate 0.4, heads 50 times": {**LARGE, **at(0.4), "client.head_lr_scale": 50},
     "m = 16, server rate 1": {**LARGE, **at(1.0)},
     "m = 16, server rate 2": {**LARGE, **at(2.0)},
+    "m = 16, server rate 4": {**LARGE, **at(4.0)},
     "m = 16, server rate 0.4, local rate 0.05": {**LARGE, **at(0.4), "client.learning_rate": 0.05},
     "m = 64, server rate 1": {**LARGE, **at(1.0), "cohort.users_per_client": 64, "cohort.size": 4},
 }
-NOISY = ("m = 16, server rate 0.4", "m = 16, server rate 1", "m = 16, server rate 2")
+NOISY = tuple(f"m = 16, server rate {rate}" for rate in ("0.4", "1", "2", "4"))
 """Of these, what is tried with the noise, too."""
 CHANGES: dict[str, tuple[FedEmb | FedAvg, dict]] = {
     "DP-FedEmb": (FEDEMB, INNER),

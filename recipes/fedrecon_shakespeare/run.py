@@ -137,16 +137,16 @@ STUDIES = {
         roles=words,
         model=lambda size: lstm(vocabulary_size=size, embedding_dim=32, hidden=64, layers=1, oov_buckets=BUCKETS),
         recon=FedRecon(
-            rounds=60,
+            rounds=150,
             client={
                 "at_once": 1,
-                "local": {"steps": 1, "epochs": None, "batch_size": 64, "learning_rate": 1.0},
+                "local": {"steps": 1, "epochs": None, "batch_size": 64, "learning_rate": 100.0},
                 "batch_size": 16,
                 "max_examples": 64,
             },
             **_SHARED,
         ),
-        tuning=Phase(records="support", local=None, shared=0.1, batch_size=16, epochs=None, most=80),
+        tuning=Phase(records="support", local=None, shared=0.3, batch_size=16, epochs=None, most=320),
         paper={YOGI: 0.243, TUNED: 0.308, RECON: 0.307},
     ),
 }
