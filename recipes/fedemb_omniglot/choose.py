@@ -7,7 +7,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cells import SHARED
 from choosing import Choice, main
-from run import ALONE, FEDAVG, FEDEMB, NOISE, TESTED, negatives
+from run import ALONE, FEDEMB, NOISE, TESTED, negatives
 
 from sfumato import models
 from sfumato.data import UserDataset, open_users, split_groups
@@ -20,6 +20,14 @@ INNER = {
     "server.learning_rate": 0.2,
 }
 """FedEmb as the paper has it, with the server's rate that this recipe had at first."""
+FEDAVG = FedAvg(
+    rounds=30,
+    cohort={"size": 32, "users_per_client": 8},
+    client={"epochs": 1, "learning_rate": 0.02, "head_lr_scale": 1, "loss": {"kind": "cosine", "scale": 10.0}},
+    server={"learning_rate": 0.05},
+    noise=0,
+)
+"""FedAvg as this recipe had it at first: more and smaller clients, for a shared head."""
 
 
 def at(rate: float) -> dict[str, Any]:
@@ -28,7 +36,7 @@ def at(rate: float) -> dict[str, Any]:
 
 
 LARGE = {"cohort.users_per_client": 16, "cohort.size": 16, "client.epochs": 2, "client.loss.scale": 20.0}
-"""FedEmb's clients, for a shared head."""
+"""FedEmb's clients, as run.py has them now."""
 FREE: dict[str, dict] = {  # without noise
     "server rate 0.4": at(0.4),
     "server rate 0.4, heads 10 times": {**at(0.4), "client.head_lr_scale": 10},

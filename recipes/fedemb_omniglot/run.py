@@ -39,12 +39,11 @@ ALONE = FedEmb(
     noise=0,
     **COSINES,
 )
-# A shared head learns fastest here from more, smaller clients and from cosines; see docs/explanation/lab-notes.md.
 FEDAVG = FedAvg(
     rounds=30,
-    cohort={"size": 32, "users_per_client": 8},
-    client={"epochs": 1, "learning_rate": 0.02, "head_lr_scale": 1, "loss": {"kind": "cosine", "scale": 10.0}},
-    server={"learning_rate": 0.05},
+    cohort={"size": 16, "users_per_client": 16},
+    client={"epochs": 2, "learning_rate": 0.02, "head_lr_scale": 1, "loss": {"kind": "cosine", "scale": 20.0}},
+    server={"learning_rate": 2.0},
     noise=0,
 )
 PLANS: dict[str, FederatedPlan] = {
