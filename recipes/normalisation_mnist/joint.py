@@ -1,5 +1,7 @@
 """LeNet-5 with the paper's batch norm, which no clipping bounds: statistics of private and public pictures together.
 
+    joint.py [--seeds N]
+
 **Nothing here is private.** Each step has the batch, the clip norm and the noise of a row of run.py; but through the
 statistics each example moves the gradients of all others, so the noise gives no ε. It shows how much of the paper's
 accuracy comes from that.
@@ -10,10 +12,12 @@ public pictures, which have no loss of their own, are parts as well. Without cli
 gradient. To split it by the example whose loss it is takes a backward pass for each of the 452 statistics of a step.
 
 Pictures are measured one by one, each normalised with the public ones, as in the paper; then 1,000 and the public ones
-together, as many as a step has. Every tenth of the held-out digits is measured, with two seeds; the rows stand in
-choice.json, which choose.py writes, too.
+together, as many as a step has. Rates are chosen by every tenth of the held-out digits, with two seeds; these rows
+stand in choice.json, which choose.py writes, too. Then the best rate of each ε trains on all digits and is measured on
+the test: joint.json, for the page joint.md. A run that is done is not repeated.
 """
 
+import argparse
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +30,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+import cells
 from choose import FILE, FIRST_SEED, HELD_OUT
 from classifier_recipe import DELTA
 from run import STEPS, mnist, public_pictures
@@ -42,6 +47,8 @@ EPSILONS = (0.1, 0.05)
 CANDIDATES = (2.0, 4.0, 8.0)
 EVERY = 10  # one held-out picture of so many
 TOGETHER = 1000
+MEASURES = {"alone": "each with the public pictures, as in the paper", "together": "1,000 at a time"}
+RESULTS = Path(__file__).resolve().parent / "joint.json"
 Part = tuple[nn.Module, Tensor, Tensor]
 """A layer with its inputs and the gradients of the summed loss by its outputs, a row for each picture."""
 
@@ -113,12 +120,15 @@ def accuracy(model: nn.Module, inputs: Tensor, labels: Tensor, *, together: bool
     return round(float((found == labels).float().mean()), 4)
 
 
-def measured(epsilon: float, rate: float, seed: int) -> dict[str, float]:
-    """Accuracies with the batches, steps and noise of the row of an ε: "alone" as in the paper, and "together"."""
+def measured(epsilon: float, rate: float, seed: int, *, held_out: int) -> dict[str, float]:
+    """Accuracies with the batches, steps and noise of the row of an ε: "alone" as in the paper, and "together".
+
+    Measured on every tenth of so many training digits that are held out, or on the test.
+    """
     torch.manual_seed(seed)
-    train, _ = mnist(None)
-    count = len(train) - HELD_OUT
-    other = train.subset(range(count, len(train), EVERY))
+    train, test = mnist(None)
+    count = len(train) - held_out
+    other = train.subset(range(count, len(train), EVERY)) if held_out else test
     model = models.lenet5(normalisation="public_batch", public_inputs=public_pictures())
     models.use_public_batch(model, public_pictures(), statistics="joint")
     batch, steps = STEPS[epsilon]
@@ -132,22 +142,54 @@ def measured(epsilon: float, rate: float, seed: int) -> dict[str, float]:
     return {name: accuracy(model, *shown, together=name == "together") for name in ("alone", "together")}
 
 
-def choose() -> None:
-    """Measure the candidates that are not in choice.json yet, with two seeds; print the means."""
+def choose() -> dict[float, float]:
+    """The best rate of each ε; measures the candidates that are not in choice.json yet, with two seeds."""
+    best: dict[float, tuple[float, float]] = {}
     rows: list[dict[str, Any]] = read_json(FILE)
     for epsilon in EPSILONS:
         for rate in CANDIDATES:
             for seed in (FIRST_SEED, FIRST_SEED + 1):
                 row = {"norm": NORM, "epsilon": epsilon, "rate": rate, "seed": seed}
                 if not any(row.items() <= known.items() for known in rows):
-                    found = measured(epsilon, rate, seed)
+                    found = measured(epsilon, rate, seed, held_out=HELD_OUT)
                     rows.append({**row, "accuracy": found["together"], "alone": found["alone"]})
                     write_json(FILE, rows)
             mine = [row for row in rows if (row["norm"], row["epsilon"], row["rate"]) == (NORM, epsilon, rate)]
             means = [round(float(np.mean([row[key] for row in mine])), 4) for key in ("accuracy", "alone")]
             print(f"ε {epsilon:g}, rate {rate:g}: {means[0]} together, {means[1]} alone", flush=True)
+            best[epsilon] = max(best.get(epsilon, (0.0, 0.0)), (means[0], rate))
+    return {epsilon: rate for epsilon, (_, rate) in best.items()}
+
+
+def table(rates: dict[float, float], seeds: int) -> None:
+    """Train on all digits at these rates, measure on the test, and write joint.json."""
+    runs = Path("runs") / "normalisation_mnist" / "joint"
+    runs.mkdir(parents=True, exist_ok=True)
+    rows = []
+    for epsilon, rate in rates.items():
+        for seed in range(seeds):
+            if not (file := runs / f"{epsilon:g}-{seed}.json").exists():
+                write_json(file, measured(epsilon, rate, seed, held_out=0))
+                print(f"noise of ε {epsilon:g}, seed {seed}: {read_json(file)}", flush=True)
+        found = [read_json(runs / f"{epsilon:g}-{seed}.json") for seed in range(seeds)]
+        for key, measure in MEASURES.items():
+            rows.append(
+                {
+                    "method": f"LeNet-5, joint statistics, the noise of ε {epsilon:g}, not private",
+                    "dataset": "MNIST",
+                    "metric": "accuracy",
+                    "measure": measure,
+                    **cells.mean_and_std([each[key] for each in found]),
+                    "seeds": seeds,
+                    **dict.fromkeys(("epsilon", "delta", "unit", "noise_multiplier", "paper")),
+                }
+            )
+    write_json(RESULTS, rows)
 
 
 if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="The paper's batch norm, which is not private.")
+    parser.add_argument("--seeds", type=int, default=3, help="seeds of joint.json")
+    options = parser.parse_args()
     torch.set_num_threads(1)
-    choose()
+    table(choose(), options.seeds)
