@@ -120,21 +120,24 @@ def test_larger_batches_have_the_same_noise_on_the_mean_gradient(script):
     assert epsilons[batches.BATCHES.index(1024)] == pytest.approx(8, rel=1e-3)
 
 
-def test_rows_with_one_seed_need_no_other_run(squeezenet, tmp_path):
+def test_rows_that_did_not_run_with_every_seed_stay_as_they_are(squeezenet, tmp_path):
     def place(name: str, seed: int) -> Path:
         return tmp_path / name / str(seed)
 
-    for name in squeezenet.ROWS:
-        for seed in range(1 if name in squeezenet.LONE else 2):
+    for name, row in squeezenet.ROWS.items():
+        for seed in range(1 if row.trained == "all" else 2):
             run = place(name, seed)
             run.mkdir(parents=True)
             (run / "statement.json").write_text('{"epsilon": 1.0, "delta": 1e-05, "unit": "example"}')
             (run / "plan.json").write_text('{"noise": {"noise_multiplier": 1.0}}')
             (run / "evaluation.json").write_text(json.dumps({"trained": {"accuracy": 0.25 + 0.5 * seed}}))
+    before = json.loads((FOLDER / "squeezenet.json").read_text())
     rows = squeezenet.table(place, 2, False)
-    assert [(row["seeds"], row["mean"]) for row in rows] == [
-        (1, 0.25) if row.trained == "all" else (2, 0.5) for row in squeezenet.ROWS.values()
-    ]
+    for found, kept, row in zip(rows, before, squeezenet.ROWS.values(), strict=True):
+        if row.trained == "all":
+            assert found == kept
+        else:
+            assert (found["seeds"], found["mean"]) == (2, 0.5)
 
 
 @pytest.mark.shared
