@@ -8,6 +8,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cells import SHARED
 from choosing import Choice, main
 from run import ALONE, FEDEMB, NOISE, TESTED, negatives
+from run import FEDAVG as NOW
 
 from sfumato import models
 from sfumato.data import UserDataset, open_users, split_groups
@@ -20,12 +21,10 @@ INNER = {
     "server.learning_rate": 0.2,
 }
 """FedEmb as the paper has it, with the server's rate that this recipe had at first."""
-FEDAVG = FedAvg(
-    rounds=30,
+FEDAVG = NOW.replace(
     cohort={"size": 32, "users_per_client": 8},
-    client={"epochs": 1, "learning_rate": 0.02, "head_lr_scale": 1, "loss": {"kind": "cosine", "scale": 10.0}},
+    client={"epochs": 1, "loss": {"kind": "cosine", "scale": 10.0}},
     server={"learning_rate": 0.05},
-    noise=0,
 )
 """FedAvg as this recipe had it at first: more and smaller clients, for a shared head."""
 
