@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import warnings
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -120,6 +120,13 @@ def kept_rows(
     if results is None or not results.exists():
         return {}
     return {tuple(row.get(field) for field in fields): row for row in read_json(results)}
+
+
+def row_before(
+    kept: Mapping[tuple[Any, ...], dict[str, Any]], key: tuple[Any, ...], files: Iterable[Path]
+) -> dict[str, Any] | None:
+    """The row that a table had before, where a file that it would be made of is missing; else None."""
+    return None if all(file.exists() for file in files) else kept.get(key)
 
 
 @contextmanager

@@ -149,8 +149,8 @@ def table(
     kept = cells.kept_rows(None if quick else results)
     for name, method in methods.items():
         folders = [place(name, seed) for seed in range(seeds)]
-        before = kept.get((method.dataset, name))
-        if before is not None and not all((folder / "evaluation.json").exists() for folder in folders):
+        before = cells.row_before(kept, (method.dataset, name), (folder / "evaluation.json" for folder in folders))
+        if before is not None:
             rows.append(before)
             continue
         statement = json.loads((folders[0] / "statement.json").read_text())

@@ -103,8 +103,8 @@ def table(recipe: Recipe, place: Callable[[str, int], Path], seeds: int, quick: 
         source = next(iter(recipe.plans)) if method == "untrained" else method
         recalls, statement, count = [], {}, 1 if method in recipe.lone else seeds
         folders = [place(source, seed) for seed in range(count)]
-        before = kept.get((recipe.dataset, method))
-        if before is not None and not all((folder / "statement.json").exists() for folder in folders):
+        before = cells.row_before(kept, (recipe.dataset, method), (folder / "statement.json" for folder in folders))
+        if before is not None:
             rows.append(before)
             continue
         for folder in folders:

@@ -72,8 +72,10 @@ def table(rows: list[dict], papers_data: str | None = None) -> str:
     found = []
     for group in groups.values():
         text = (_grid if GRIDS.keys() & group[0].keys() else _one_table)(group)
-        compared = papers_data and any(row.get("paper") is not None for row in group)
-        found.append(f"{text[:-1]}; the paper's figures are of {papers_data}." if compared else text)
+        caption = f"{group[0]['dataset']}; {_over(group)}{_deltas(group)}"
+        if papers_data and any(row.get("paper") is not None for row in group):
+            caption += f"; the paper's figures are of {papers_data}"
+        found.append(f"{text}\n\n{caption}.")
     return "\n\n".join(found)
 
 
@@ -88,7 +90,7 @@ def _one_table(rows: list[dict]) -> str:
     for row in rows:
         reported = [row["method"], _figure(row), *(number(row.get(key)) for _, key in shown)]
         lines.append("| " + " | ".join(reported) + " |")
-    return "\n".join(lines) + f"\n\n{rows[0]['dataset']}; {_over(rows)}{_deltas(rows)}."
+    return "\n".join(lines)
 
 
 def _grid(rows: list[dict]) -> str:
@@ -108,7 +110,7 @@ def _grid(rows: list[dict]) -> str:
         papers = [found.get(column, {}).get("paper") for column in columns]
         if any(paper is not None for paper in papers):
             lines.append("| " + " | ".join([f"{method}, paper", *map(number, papers)]) + " |")
-    return "\n".join(lines) + f"\n\n{rows[0]['dataset']}; {_over(rows)}{_deltas(rows)}."
+    return "\n".join(lines)
 
 
 def _deltas(rows: list[dict]) -> str:

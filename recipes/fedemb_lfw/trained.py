@@ -175,8 +175,8 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool, path: Path
         row = ROWS.get(name)
         reported = "before training" if row is None else row.method
         begun = {"method": UNTRAINED if row is None else row.trained, "dataset": f"LFW, unseen people; {reported}"}
-        before = kept.get((begun["dataset"], begun["method"]))
-        if before is not None and not all((run / "faces.json").exists() for run in runs):
+        before = cells.row_before(kept, (begun["dataset"], begun["method"]), (run / "faces.json" for run in runs))
+        if before is not None:
             found.append(before)
             continue
         recalls = [read_json(run / "faces.json") for run in runs]

@@ -7,8 +7,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from cells import SHARED
 from choosing import Choice, main
-from run import ALONE, FEDEMB, NOISE, TESTED, negatives
-from run import FEDAVG as NOW
+from run import ALONE, FEDAVG, FEDEMB, NOISE, TESTED, negatives
 
 from sfumato import models
 from sfumato.data import UserDataset, open_users, split_groups
@@ -21,7 +20,7 @@ INNER = {
     "server.learning_rate": 0.2,
 }
 """FedEmb as the paper has it, with the server's rate that this recipe had at first."""
-FEDAVG = NOW.replace(
+FIRST_FEDAVG = FEDAVG.replace(
     cohort={"size": 32, "users_per_client": 8},
     client={"epochs": 1, "loss": {"kind": "cosine", "scale": 10.0}},
     server={"learning_rate": 0.05},
@@ -67,13 +66,13 @@ CHANGES: dict[str, tuple[FedEmb | FedAvg, dict]] = {
     "DP-FedEmb, m = 1, negatives": (ALONE, at(2.0)),
     "DP-FedEmb, m = 1, negatives, server rate 5": (ALONE, at(5.0)),
     "DP-FedEmb, m = 1, negatives, server rate 10": (ALONE, at(10.0)),
-    "DP-FedAvg": (FEDAVG, at(0.1)),
-    "DP-FedAvg, server rate 0.02": (FEDAVG, at(0.02)),
-    "DP-FedAvg, server rate 0.05": (FEDAVG, at(0.05)),
-    "DP-FedAvg, server rate 0.2": (FEDAVG, at(0.2)),
-    "DP-FedAvg, local rate 0.05": (FEDAVG, {**at(0.1), "client.learning_rate": 0.05}),
-    **{f"DP-FedAvg, {name}": (FEDAVG, FREE[name]) for name in NOISY},
-    **{f"FedAvg, {name}": (FEDAVG, changes) for name, changes in FREE.items()},
+    "DP-FedAvg": (FIRST_FEDAVG, at(0.1)),
+    "DP-FedAvg, server rate 0.02": (FIRST_FEDAVG, at(0.02)),
+    "DP-FedAvg, server rate 0.05": (FIRST_FEDAVG, at(0.05)),
+    "DP-FedAvg, server rate 0.2": (FIRST_FEDAVG, at(0.2)),
+    "DP-FedAvg, local rate 0.05": (FIRST_FEDAVG, {**at(0.1), "client.learning_rate": 0.05}),
+    **{f"DP-FedAvg, {name}": (FIRST_FEDAVG, FREE[name]) for name in NOISY},
+    **{f"FedAvg, {name}": (FIRST_FEDAVG, changes) for name, changes in FREE.items()},
 }
 
 

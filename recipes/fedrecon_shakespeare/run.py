@@ -1,4 +1,4 @@
-"""The next character and the next word of Shakespeare's roles, with a part that is each role's own. See README.md.
+"""The next character and the next word of Shakespeare's roles, with parameters of each role's own. See README.md.
 
 Characters: a small LSTM reads a vector of the role next to each. Words: it reads vectors of the words outside of the
 vocabulary, which are the own part. FedYogi has one such part for all; fine-tuned, each role takes some steps on half of
@@ -77,9 +77,8 @@ class Study:
     def plans(self) -> dict[str, FedAvg | FedRecon]:
         """A plan for each training."""
         client = self.recon.client
-        fields = {"client.max_examples": client.max_examples, "client.batch_size": client.batch_size}
-        yogi = FedAvg(rounds=self.recon.rounds, **_SHARED).replace(**fields)
-        return {YOGI: yogi, RECON: self.recon}
+        fields = {"client.max_examples": client.max_examples, "client.batch_size": client.batch_size, **_SHARED}
+        return {YOGI: FedAvg(rounds=self.recon.rounds, **fields), RECON: self.recon}
 
     def task(self, *, tuned: bool = False, rebuilt: bool = False) -> Personalised:
         """How people are measured: on the sequences that they are not tuned on."""
@@ -185,9 +184,9 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[di
     kept = cells.kept_rows(None if quick else FOLDER / "results.json")
     for name, (study, plan) in CELLS.items():
         files = [place(name, seed) / _MEASURED for seed in range(seeds)]
-        before = [kept.get((study.dataset, row)) for row in ((YOGI, TUNED) if plan == YOGI else (RECON, COMMON))]
-        ran = all(file.exists() for file in files)
-        if not ran and None not in before:
+        titles = (YOGI, TUNED) if plan == YOGI else (RECON, COMMON)
+        before = [cells.row_before(kept, (study.dataset, title), files) for title in titles]
+        if None not in before:
             rows += before
             continue
         measured = [read_json(file) for file in files]

@@ -132,9 +132,9 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[di
     kept = cells.kept_rows(None if quick else FOLDER / RESULTS, ("dataset", "method", "epsilon_wanted"))
     for name, row in ROWS.items():
         method = name.split(": ")[1]
-        before = kept.get((row.dataset, method, row.epsilon))
-        ran = all((place(name, seed) / "evaluation.json").exists() for seed in range(seeds))
-        if before is not None and not ran:
+        files = (place(name, seed) / "evaluation.json" for seed in range(seeds))
+        before = cells.row_before(kept, (row.dataset, method, row.epsilon), files)
+        if before is not None:
             shown.append(before)
             continue
         (found,) = table_of({name: row}, place, seeds, quick)

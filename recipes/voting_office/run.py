@@ -26,7 +26,7 @@ PRINTED = "as printed by Zhu et al."
 
 
 def votes(neighbours: int, epochs: int, student: str = "supervised") -> KNNDPFL:
-    """kNN-DPFL whose student, of some method, learns from all noisy counts."""
+    """kNN-DPFL whose student learns from all noisy counts, by one of the methods of `StudentTraining`."""
     return KNNDPFL(
         queries=500,
         neighbours=neighbours,
@@ -76,8 +76,8 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[di
         dataset = f"{'Office-Caltech10' if server in OFFICE else 'digits'}, the server has {server}"
         for name, method in METHODS.items():
             folders = [place(name, seed) / server.replace(" ", "-") for seed in range(seeds)]
-            before = kept.get((dataset, name))
-            if before is not None and not all((folder / "evaluation.json").exists() for folder in folders):
+            before = cells.row_before(kept, (dataset, name), (folder / "evaluation.json" for folder in folders))
+            if before is not None:
                 rows.append(before)
                 continue
             found = [read_json(folder / "evaluation.json")["trained"]["accuracy"] for folder in folders]

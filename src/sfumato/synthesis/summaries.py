@@ -28,7 +28,7 @@ from sfumato.data.ehr.dataset import EHRDataset
 from sfumato.data.ehr.schema import Schema
 
 SUMMED_AS = "counts"
-"""Changes where records are summed up by other numbers, from which the networks of a stopped run have not learned."""
+"""Part of a run's fingerprint. Change it with the summaries: a stopped run must not go on with other ones."""
 OF_NUMBERS = 5
 """Numbers that a numeric column is summed up by; a categorical one has one."""
 
