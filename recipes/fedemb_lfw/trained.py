@@ -41,7 +41,8 @@ TRAINED = {
 RATES = {"the last block and layer": 10.0, "the last two blocks and the last layer": 10.0}
 """The server's rate of private rows that move far more numbers than the last layer, by choose_trained.py."""
 CONTROL_RATES = {"the last layer": 0.05, "the last two blocks and the last layer": 0.005}
-"""The rate of rows that train on public people alone, by choose_trained.py."""
+"""The rate of rows that train on public people alone: of the last layer an earlier one of run.py, of blocks by
+choose_trained.py."""
 
 
 @dataclass(frozen=True)

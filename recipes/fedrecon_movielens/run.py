@@ -202,7 +202,7 @@ def draw(rows: list[dict[str, Any]], folder: Path) -> None:
         left.set_xlabel("steps that rebuild a person's vector")
         left.set_title("RMSE on others", loc="left", fontsize=10)
         private = [by_name[f"DP-FedRecon, noise {noise:g}"] for noise in NOISES]
-        keys = {"epsilon": "488 people", **{f"epsilon_{n}": f"{n:,} people" for n in POPULATIONS}}
+        keys = {"epsilon": "500 people", **{f"epsilon_{n}": f"{n:,} people" for n in POPULATIONS}}
         for colour, (key, label) in enumerate(keys.items()):
             right.plot(
                 [row[key] for row in private],

@@ -178,6 +178,21 @@ def cell(name: str, seed: int, folder: Path, quick: bool, _: Path | None) -> Non
     write_json(folder / _MEASURED, rows)
 
 
+def print_outside(split: Split) -> None:
+    """How many of the words that are read are outside of the vocabulary, and how many of these a role can rebuild."""
+    read = outside = rebuilt = 0
+    for role in range(len(split.test)):
+        sequences = np.asarray(split.test.examples(role)[0])
+        support, query = sequences[::2], sequences[1::2]
+        rare = query[query >= split.train.num_classes]
+        read += np.count_nonzero(query)
+        outside += len(rare)
+        rebuilt += np.count_nonzero(np.isin(rare, support))
+    print(
+        f"{outside / read:.1%} of the words read are outside of the vocabulary, {rebuilt / outside:.1%} of them rebuilt"
+    )
+
+
 def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[dict[str, Any]]:
     """Accuracy on sequences of roles that no one trained on; rows that did not run stay as they are."""
     rows = []
@@ -203,6 +218,8 @@ def table(place: Callable[[str, int], Path], seeds: int, quick: bool) -> list[di
                     "paper": study.paper.get(row),
                 }
             )
+    if not quick:
+        print_outside(words())
     return rows
 
 

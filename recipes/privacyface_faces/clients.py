@@ -1,4 +1,4 @@
-"""Four clients of real faces that share no one, and public people: pictures, identities, embeddings.
+"""Four clients of real faces that share no name, and public people: pictures, identities, embeddings.
 
 LFW's men in two halves by a hash of the name, LFW's women, and CFP (frontal) with CelebA. People of LFW who are in CFP,
 by name, are left out of LFW; CelebA has no names, so that an overlap with it is unknown. Public are 300 people of LFW

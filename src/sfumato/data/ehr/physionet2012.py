@@ -57,8 +57,8 @@ RANGES: dict[str, tuple[float, float]] = {
 }  # fmt: skip
 """Lowest and highest value of each number, in the challenge's units: what bodies survive and instruments report.
 
-They were written down without looking at a set of the challenge, and are wide for that. No value is changed or left out
-by them; a run with a guarantee counts what lies beyond as the nearer end.
+They are round and wide, so that no stay decides where they end. No value is changed or left out by them; a run with a
+guarantee counts what lies beyond as the nearer end.
 """
 
 
