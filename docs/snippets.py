@@ -188,14 +188,14 @@ def commands(block: Block) -> list[str]:
 
 
 def _command(command: str) -> tuple[int, str]:
-    """Exit code and what was printed; sfumato's own commands run in this process, which saves loading torch."""
+    """Exit code and what was printed, but for progress; sfumato's own commands run here, which saves loading torch."""
     if command.startswith("sfumato ") and not re.search(r"[|&;<>$*]", command):
         from sfumato.cli.main import main
 
         out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             code = main(shlex.split(command)[1:])
-        return code, out.buffer.getvalue().decode()
+        return code, _without_progress(code, out.buffer.getvalue().decode())
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
         ["bash", "-c", command],
@@ -204,7 +204,13 @@ def _command(command: str) -> tuple[int, str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    return done.returncode, done.stdout
+    return done.returncode, _without_progress(done.returncode, done.stdout)
+
+
+def _without_progress(code: int, printed: str) -> str:
+    """Leave out the lines that a command prints where it takes long; one that failed has its reason in such a line."""
+    lines = printed.splitlines(keepends=True)
+    return "".join(line for line in lines if code != 0 or not line.startswith("sfumato: "))
 
 
 def main() -> int:

@@ -44,8 +44,8 @@ def gradients(epochs: int, batch_size: int, learning_rate: float) -> DPSGD:
 
 # Chosen on validation rows, see choose.py: the best of each kind at each budget, over all domains.
 METHODS = {
-    "kNN-DPFL, hardly any noise": Method(plan=votes(2, 100, "smooth"), epsilon=None),
-    "clipped gradients, no noise": Method(plan=gradients(60, 512, 8.0), epsilon=None),
+    "kNN-DPFL, hardly any noise": Method(plan=votes(1, 20), epsilon=None),
+    "clipped gradients, no noise": Method(plan=gradients(60, 512, 32.0), epsilon=None),
     "kNN-DPFL, ε 1": Method(plan=votes(8, 100, "smooth"), epsilon=1.0),
     "DP-FedSGD, no one trusted, ε 1": Method(plan=gradients(10, 1024, 2.0), epsilon=1.0, no_one_trusted=True),
     "DP-SGD, records pooled, ε 1": Method(plan=gradients(20, 256, 2.0), epsilon=1.0),
