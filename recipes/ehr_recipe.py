@@ -80,11 +80,17 @@ class Recipe:
         return [each for name, others in behind.items() for each in (name, *others)]
 
 
-def intensive_care() -> tuple[EHRDataset, EHRDataset]:
-    """Stays of PhysioNet 2012 to learn from, and a quarter held out."""
+def intensive_care(seed: int = 0) -> tuple[EHRDataset, EHRDataset]:
+    """Stays of PhysioNet 2012 to learn from, and a quarter held out by a hash with this seed."""
     shared = cells.SHARED
     stays = data.physionet2012(shared / "physionet2012_set_a.parquet", shared / "physionet2012_outcomes_a.txt")
-    return stays.split(0.25, seed=0)
+    return stays.split(0.25, seed=seed)
+
+
+def quick_plan(plan: Any) -> Any:
+    """A plan with a few steps of each kind that it has."""
+    few = {field.name: _FEW[field.name] for field in dataclasses.fields(plan) if field.name in _FEW}
+    return dataclasses.replace(plan, **few)
 
 
 def main(recipe: Recipe) -> None:
@@ -135,8 +141,7 @@ def cell(
     if isinstance(generator, type):
         made = generator(train)
     else:
-        few = {field.name: _FEW[field.name] for field in dataclasses.fields(generator) if field.name in _FEW}
-        plan = dataclasses.replace(generator, seed=seed, **(few if quick else {}))
+        plan = dataclasses.replace(quick_plan(generator) if quick else generator, seed=seed)
         result = plan.fit(train, out=folder, resume=resumed)
         made = result.synthesizer
         if made is None:

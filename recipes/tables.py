@@ -43,6 +43,7 @@ GRIDS = {"epsilon_wanted": "ε", "weight_noise": "σ", "label_epsilon": "ε", "c
 TABLES = (
     "results.json",
     "batches.json",
+    "divisions.json",
     "joint.json",
     "noisy_weights.json",
     "people.json",

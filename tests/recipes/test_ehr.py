@@ -116,6 +116,27 @@ def test_no_one_who_is_held_out_is_learned_from(script, shared, name: str):
         assert 0 < side.outcome().sum() < len(side)
 
 
+@pytest.mark.shared
+def test_divisions_hold_out_others_and_their_rows_are_means_over_them(script, shared, tmp_path):
+    divisions = script("ehr_physionet2012", "divisions")
+    held = [set(divisions.intensive_care(seed)[1].ids) for seed in (0, 1)]  # the table's, and the first of these
+    assert len(held[0] & held[1]) < len(held[1]) / 2
+    divisions.cell(divisions.METHOD, 0, tmp_path / "0", True, None)
+    measured = json.loads((tmp_path / "0" / "measured.json").read_text())
+    other = json.loads(json.dumps(measured))
+    for method in (divisions.METHOD, divisions.MORE):
+        other[method]["utility"]["GRU"] = {"found": 0.5, "ideal": 0.9}
+    (tmp_path / "1").mkdir()
+    (tmp_path / "1" / "measured.json").write_text(json.dumps(other))
+    rows = divisions.table(lambda _, seed: tmp_path / str(seed), 2, True)
+    found = {(row["method"], row["measure"]): row["mean"] for row in rows}
+    for method in (divisions.METHOD, divisions.MORE):
+        first = measured[method]["utility"]["GRU"]
+        assert found[method, "GRU"] == pytest.approx((first["found"] + 0.5) / 2, abs=1e-4)
+        assert found[divisions.REAL, "GRU"] == pytest.approx((first["ideal"] + 0.9) / 2, abs=1e-4)
+    assert (divisions.HELD_OUT, "detector's AUC") in found
+
+
 def test_private_rows_are_within_the_budget(script):
     private = script("ehr_private")
     found = json.loads((ROOT / "ehr_private" / "results.json").read_text())
