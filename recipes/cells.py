@@ -85,6 +85,8 @@ def main(
         return code
 
     chosen = [method for method in methods if options.only in method]
+    if not chosen:
+        parser.error(f"no method has {options.only!r} in its name (--only): {', '.join(methods)}")
     cells = [(method, seed) for seed in range(seeds) for method in chosen if not seed or method not in lone]
     if options.quick:  # a process would take longer to start than to run
         for method, seed in cells:

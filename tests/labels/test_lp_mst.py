@@ -375,5 +375,26 @@ def test_a_model_no_better_than_a_constant_comes_with_the_likeliest_cause(epsilo
     data = examples_from_arrays(inputs, rng.integers(0, 2, 300))  # nothing to learn
     torch.manual_seed(0)
     plan = LPMST(epsilon=epsilon, stages=(1.0,), training={"epochs": 1}, seed=0)
-    found = plan.fit(nn.Linear(4, 2), data.subset(range(200)), test=data.subset(range(200, 300))).evaluation
-    assert cause in found["trained"]["likely_cause"]
+    found = plan.fit(nn.Linear(4, 2), data.subset(range(200)), test=data.subset(range(200, 300)))
+    assert cause in found.evaluation["trained"]["likely_cause"]
+
+
+def test_outputs_that_are_not_finite_are_the_rates_fault_and_the_result_says_so():
+    rng = np.random.default_rng(0)
+    data = examples_from_arrays(rng.normal(size=(300, 4)).astype(np.float32), rng.integers(0, 2, 300))
+    broken = nn.Linear(4, 2)
+    with torch.no_grad():
+        broken.weight.fill_(float("inf"))
+    plan = LPMST(epsilon=0.5, stages=(1.0,), training={"epochs": 1, "learning_rate": 1e-9}, seed=0)
+    found = plan.fit(broken, data.subset(range(200)), test=data.subset(range(200, 300)))
+    assert found.evaluation["trained"]["not_finite"] == 100
+    assert "the learning rate" in found.trouble
+    assert "noise in the labels" not in found.trouble
+
+
+def test_features_that_are_not_finite_are_refused():
+    data = examples_from_arrays(np.zeros((20, 4), np.float32), np.arange(20) % 2)
+    features = np.full((20, 2), 1.0, np.float32)
+    features[7, 1] = np.nan
+    with pytest.raises(InputError, match="features"):
+        LPMST(epsilon=1.0, clusters=2, seed=0).fit(nn.Linear(4, 2), data, features=features)

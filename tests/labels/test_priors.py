@@ -140,6 +140,19 @@ def test_a_cluster_without_rows_is_counted_as_empty_and_has_a_uniform_prior():
     assert prior_of(counts, smoothing=0.0)[1].tolist() == [0.5, 0.5]
 
 
+@pytest.mark.parametrize(
+    ("groups", "labels", "reason"),
+    [
+        ([0, 0], [0, 3], "labels must be 0 to 2, got 3 in row 1"),
+        ([0, 0], [-1, 0], "labels must be 0 to 2, got -1 in row 0"),
+        ([0, 2], [0, 0], "groups must be 0 to 1, got 2 in row 1"),
+    ],
+)
+def test_a_label_of_no_class_is_counted_nowhere(groups, labels, reason: str):
+    with pytest.raises(InputError, match=reason):
+        label_counts(np.array(groups), np.array(labels), groups_count=2, classes=3)
+
+
 def test_clusters_of_a_file_are_those_of_its_rows_however_many_are_asked_for(tmp_path):
     rng = np.random.default_rng(0)
     kinds = rng.integers(0, 3, 10_000)

@@ -385,6 +385,8 @@ def test_a_seeded_run_is_closed_too_and_a_killed_one_says_what_it_lacks(tmp_path
     with pytest.raises(Killed):
         work(tmp_path / "killed", each=die)
     assert "It was killed before it wrote a statement" in told("close", tmp_path / "killed")[1]
+    code, said = told("report", tmp_path / "killed")
+    assert (code, "was closed before its end" in said) == (2, True)
 
 
 def test_a_run_that_another_process_writes_to_is_not_closed(stopped, told, tmp_path):

@@ -317,7 +317,10 @@ def records_of_run(run: Path) -> tuple[EHRDataset, EHRDataset]:
     Raises:
         InputError: it is no run of `sfumato ehr fit`, none were held out, or the records are gone or are others.
     """
-    about: dict[str, Any] = runs.RunFolder(run).read_plan().get("about") or {}
+    written = runs.RunFolder(run).read_plan()
+    if written.get("plan") not in SYNTHETIC:
+        raise InputError(f"{run} did not learn from health records; give the folder of a run of sfumato ehr fit")
+    about: dict[str, Any] = written.get("about") or {}
     known = options_by_name(PatientOptions)
     settings = {name: value for name, value in about.items() if name in known}
     if not settings:

@@ -13,6 +13,7 @@ import tyro
 from sfumato import runs
 from sfumato._check import InputError, whole
 from sfumato._lazy import pyarrow as pa
+from sfumato.algorithms import command_of
 from sfumato.cli.commands import COMMANDS
 from sfumato.cli.console import Answer, Table, bar, print_line
 from sfumato.cli.models import check_device, rebuild_output_model
@@ -185,7 +186,9 @@ def _opened(options: PersonaliseOptions) -> _Served:
     about: dict[str, Any] = settings.pop("about", None) or {}
     name = settings.pop("plan", None)
     if name != FedRecon.name:
-        raise InputError(f"{options.run} is a run of sfumato {name}, whose model has no part of each person's own")
+        raise InputError(
+            f"{options.run} is a run of sfumato {command_of(name)}, whose model has no part of each person's own"
+        )
     if not (folder.statement.exists() and folder.model.exists()):
         raise InputError(f"{options.run} has not ended; go on with: sfumato fedrecon --resume {options.run}")
     if (folder.checkpoint / STATE).exists() and not folder.has_ended():

@@ -15,7 +15,7 @@ from sfumato._files import write_atomic
 from sfumato._random import RandomSource
 from sfumato._types import Adjacency, Stated
 from sfumato.accounting import Event
-from sfumato.algorithms import ALGORITHMS
+from sfumato.algorithms import ALGORITHMS, command_of
 from sfumato.cli.console import STOPPED, Answer, bar, leads, notify, number, print_line, table
 from sfumato.cli.models import (
     about_classifier,
@@ -447,7 +447,9 @@ def train(options: Any, *, command: str | None = None, first: FirstOf = vocabula
         with bar("trying out model and data"):
             tried = plan.try_out(model, parts.train, validation=watch, test=parts.test, options=settings)
         return _dry_run(chosen, parts, options, tried)
-    return _fit(chosen, model, task, parts, out, options, kind, logs, command=command or name, already=already)
+    return _fit(
+        chosen, model, task, parts, out, options, kind, logs, command=command or command_of(name), already=already
+    )
 
 
 def _missing_records(options: Any, error: InputError) -> InputError:

@@ -53,6 +53,7 @@ from sfumato._parts import part, plan
 from sfumato._random import RandomSource
 from sfumato._types import Algorithm
 from sfumato.accounting import compose
+from sfumato.data.inputs import refuse_not_finite
 from sfumato.labels.plan import (
     LabelPlan,
     Learning,
@@ -119,13 +120,16 @@ class LPMST(LabelPlan):
         require_epsilon(self.epsilon)
         _check.positive(temperature=self.temperature)
         _check.whole(at_least=0, clusters=self.clusters)
-        if not (self.stages and abs(sum(self.stages) - 1) <= _OFF and min(self.stages) > 0):  # NaN, too
+        numbers = isinstance(self.stages, tuple | list) and all(isinstance(each, int | float) for each in self.stages)
+        if not (numbers and self.stages and abs(sum(self.stages) - 1) <= _OFF and min(self.stages) > 0):  # NaN, too
             raise InputError(f"stages must be shares > 0 that add up to 1, got {self.stages}; 0.65 0.35, for example")
         _check.between(0.0, 1.0, ends="[)", uniform_share=self.uniform_share)
         _check.one_of(get_args(Targets), targets=self.targets)
         _check.non_negative(prior_weight=self.prior_weight)
         if self.uniform_share and not self.clusters:
             raise InputError(f"uniform_share {self.uniform_share:g} is for the prior of clusters; give clusters, too")
+        if self.prior_epsilon != type(self).prior_epsilon and not self.clusters:
+            raise InputError(f"prior_epsilon {self.prior_epsilon:g} is for the prior of clusters; give clusters, too")
         if self.seed is not None:
             _check.whole(at_least=0, seed=self.seed)
         self.training.refuse_loss("cross_entropy")
@@ -219,6 +223,8 @@ class Stages(Learning):
             raise InputError(
                 f"features must have one row for each of the {len(data)} examples, got {len(self.features)}"
             )
+        else:
+            refuse_not_finite(self.features, "features")
         if clusters > len(data):
             raise InputError(f"clusters must be at most the number of rows, {len(data):,}, got {clusters:,}")
 

@@ -59,6 +59,13 @@ class LabelsResult:
     evaluation: dict[str, Any]
     folder: Path | None
 
+    @property
+    def trouble(self) -> str:
+        """Why the model is of no use, a sentence; "" where nothing speaks against it. It follows the test data."""
+        from sfumato.training.monitoring import trouble
+
+        return trouble(None, self.evaluation)
+
 
 def refuse_other_data(data: ExampleDataset) -> None:
     """Refuse what is no data set of single examples whose inputs are finite and have no names.
@@ -320,7 +327,7 @@ class Learning:
         cause = (
             f"Likeliest cause: noise in the labels, of which {true:.0%} are reported as they are among {what}. Raise "
             "ε, take fewer of them, or give a prior."
-            if true < _MOSTLY
+            if true < _MOSTLY and (trained.get("not_finite") or 0) < len(self.test or ())
             else "Likeliest cause: the learning rate or too few epochs. Try others on public labels."
         )
         return {"likely_cause": cause}

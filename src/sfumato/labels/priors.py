@@ -174,7 +174,7 @@ class Counted(Prior):
         if self.epsilon > epsilon - LEAST_EPSILON:
             raise InputError(
                 f"the prior's epsilon must be below epsilon, {epsilon:g}, of which it is a part, got "
-                f"{self.epsilon:g}; 0.05 is often enough"
+                f"{self.epsilon:g}; give a lower prior_epsilon, such as {epsilon / 10:g}"
             )
         left, counted = float(epsilon) - self.epsilon, self.event()
         while guarantee(counted + LabelResponse(epsilon=left, classes=2).event(), "replace").epsilon(0.0) > epsilon:
@@ -251,7 +251,14 @@ def label_counts(groups: np.ndarray, labels: np.ndarray, *, groups_count: int, c
         labels: int64 [rows].
         groups_count: how many groups there are.
         classes: how many classes there are.
+
+    Raises:
+        InputError: a group or a label is not one of them.
     """
+    for what, values, count in (("group", groups, groups_count), ("label", labels, classes)):
+        if (wrong := (values < 0) | (values >= count)).any():
+            row = int(wrong.argmax())
+            raise InputError(f"{what}s must be 0 to {count - 1}, got {values[row]} in row {row}")
     found = np.bincount(groups * classes + labels, minlength=groups_count * classes)
     return found.reshape(groups_count, classes)
 

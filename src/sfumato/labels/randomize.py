@@ -79,12 +79,12 @@ class RandomizedTable:
 
 
 def randomize_table(
-    table: Path,
-    out: Path,
+    table: Path | str,
+    out: Path | str,
     settings: LabelSettings,
     *,
     total_epsilon: float | None = None,
-    record: Path | None = None,
+    record: Path | str | None = None,
     seed: int | None = None,
     resume: bool = False,
     progress: Progress | None = None,
@@ -105,6 +105,7 @@ def randomize_table(
         InputError: a setting, the table, the prior or the output is of no use.
         KeyboardInterrupt: a signal stopped it; nothing was written under the name of the output.
     """
+    table, out = Path(table), Path(out)
     file = open_label_file(table)
     refuse_other_format(file, out)
     folder = run_folder(out)
@@ -123,7 +124,7 @@ def randomize_table(
     plan = settings.plan(work.names)
     fingerprint = hashlib.sha256(f"{json.dumps(plan, sort_keys=True)} {work.digest}".encode()).hexdigest()
     plan["about"] = {"table": table.name, "out": out.name, "rows": work.rows}
-    past = PastReleases(record or table.parent / FOLDER)
+    past = PastReleases(Path(record) if record else table.parent / FOLDER)
     budget = (
         None
         if total_epsilon is None

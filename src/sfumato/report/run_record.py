@@ -297,6 +297,8 @@ def read_run(path: Path | str) -> RunRecord:
     if not (path / "plan.json").exists():
         raise InputError(f"{path} holds no plan.json: it is not the folder of a run")
     if not (path / "statement.json").exists():
+        if _closed(path / "checkpoint"):
+            raise InputError(f"{path} was closed before its end: it has no model and no statement to report")
         raise InputError(f"{path} holds no statement.json: the run has not ended; resume it, or wait for it")
     plan = _load(path / "plan.json", _plan)
     if plan.get("plan") in TRAINED:
@@ -363,6 +365,16 @@ def _ledger(path: Path, statement: Statement) -> LedgerCheck:
         raise InputError(f"{path}, the round of its last release is not a number ({rounds!r:.80}); take a whole copy")
     head = totals.head if totals.entries else ""
     return LedgerCheck(totals.entries, head, rounds, totals.event(), epsilon, cost, bound, whole)
+
+
+def _closed(folder: Path) -> bool:
+    """Whether a checkpoint says that its run was ended before all of it was released."""
+    from sfumato.runs import checkpoint  # late: it needs torch, and a run that ended is read without
+
+    try:
+        return checkpoint.load(folder).closed
+    except InputError:
+        return False
 
 
 def _metrics(path: Path) -> Metrics:

@@ -315,6 +315,11 @@ class VotingResult:
     _added: Added = field(repr=False, kw_only=True)
     _sums: np.ndarray | None = field(default=None, repr=False)
 
+    @property
+    def trouble(self) -> str:
+        """Why the student is of no use, a sentence; "" where nothing speaks against it. It follows the test data."""
+        return trouble(None, self.evaluation)
+
     def cost(self) -> DataDependentCost:
         """What the vote cost for the votes as they were cast: private itself, and never a statement's epsilon.
 

@@ -208,7 +208,7 @@ def pairs(
                 name = str(block[columns["item"]][row].as_py()).strip()
                 raise InputError(
                     f"{where(row)} asks about the item {name!r}, which the model does not know; leave such rows out "
-                    "with on_unknown=skip (--on-unknown skip)"
+                    "with on_unknown=skip"
                 )
             left_out += int(unknown.sum())
             found.append((owner[~unknown], thing[~unknown]))
@@ -267,7 +267,7 @@ def ratings(
         if on_unknown == "refuse":
             raise InputError(
                 f"{rows.where(first)} rates the item {rows.item_names[rows.items[first]]!r}, which "
-                f"{catalogue.title} does not have; skip such ratings (on_unknown=skip, --on-unknown skip), or "
+                f"{catalogue.title} does not have; skip such ratings (on_unknown=skip), or "
                 "take a catalogue that has it"
             )
         notes.append(f"{int((~kept).sum()):,} ratings of items that {catalogue.title} does not have were left out")
@@ -289,7 +289,7 @@ def ratings(
             raise InputError(
                 f"the user {rows.user_names[by_name[owner[other]]]!r} has two ratings of the item "
                 f"{catalogue.names[item_of[other]]!r}, at {rows.where(int(order[one]))} and "
-                f"{rows.where(int(order[other]))}; take one with duplicates=last or mean (--duplicates)"
+                f"{rows.where(int(order[other]))}; take one with duplicates=last or mean"
             )
         left, values = merged(pairs, values, duplicates)
         taken = "the last was" if duplicates == "last" else "their mean was"
