@@ -62,6 +62,10 @@ def main(
     if data != "none":
         parser.add_argument("--data", type=Path, required=data == "needed", help="where the data lies")
     options = parser.parse_args()
+    if min(options.seeds, options.jobs) < 1:
+        parser.error(f"--seeds and --jobs are at least 1, got {options.seeds} and {options.jobs}")
+    if options.out.exists() and not options.out.is_dir():
+        parser.error(f"--out {options.out} is a file; give a folder")
     path = getattr(options, "data", None)
     out = options.out / ("quick" if options.quick else "full")
 
