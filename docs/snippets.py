@@ -195,7 +195,7 @@ def _command(command: str) -> tuple[int, str]:
         out = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
             code = main(shlex.split(command)[1:])
-        return code, _without_progress(code, out.buffer.getvalue().decode())
+        return code, _without_progress(out.buffer.getvalue().decode())
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     done = subprocess.run(
         ["bash", "-c", command],
@@ -204,13 +204,12 @@ def _command(command: str) -> tuple[int, str]:
         stderr=subprocess.STDOUT,
         text=True,
     )
-    return done.returncode, _without_progress(done.returncode, done.stdout)
+    return done.returncode, _without_progress(done.stdout)
 
 
-def _without_progress(code: int, printed: str) -> str:
-    """Leave out the lines that a command prints where it takes long; one that failed has its reason in such a line."""
-    lines = printed.splitlines(keepends=True)
-    return "".join(line for line in lines if code != 0 or not line.startswith("sfumato: "))
+def _without_progress(printed: str) -> str:
+    """Leave out the lines of progress: how many a command prints depends on how long it takes."""
+    return re.sub(r"^sfumato: (round [\d,]+ of .*|.*: \d+ min \d\d s)\n", "", printed, flags=re.MULTILINE)
 
 
 def main() -> int:

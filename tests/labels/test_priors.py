@@ -143,9 +143,9 @@ def test_a_cluster_without_rows_is_counted_as_empty_and_has_a_uniform_prior():
 @pytest.mark.parametrize(
     ("groups", "labels", "reason"),
     [
-        ([0, 0], [0, 3], "labels must be 0 to 2, got 3 in row 1"),
-        ([0, 0], [-1, 0], "labels must be 0 to 2, got -1 in row 0"),
-        ([0, 2], [0, 0], "groups must be 0 to 1, got 2 in row 1"),
+        ([0, 0], [0, 3], "the label at position 1 must be in 0 … 2, got 3"),
+        ([0, 0], [-1, 0], "the label at position 0 must be in 0 … 2, got -1"),
+        ([0, 2], [0, 0], "the group at position 1 must be in 0 … 1, got 2"),
     ],
 )
 def test_a_label_of_no_class_is_counted_nowhere(groups, labels, reason: str):

@@ -152,14 +152,13 @@ def read_vote(options: VoteData, *, quiet: bool) -> VoteParts:
         what = "private records, one user an agent" if options.agents is None else "public examples to ask about"
         raise InputError(f"which {what}? give {missing} PATH")
     agents = options.declare(options.load(options.agents, options.size, options.channels))
-    try:
-        pool = (
-            _opened(options.pool, options, targets=False)
-            if options.unlabelled
-            else _examples(options.pool, "train", options, agents)
-        )
-    except MissingPart as error:
-        raise InputError(f"{error}; where the pool has no labels, give --unlabelled") from None
+    if options.unlabelled:
+        pool = _opened(options.pool, options, targets=False)
+    else:
+        try:
+            pool = _examples(options.pool, "train", options, agents)
+        except MissingPart as error:
+            raise InputError(f"{error}; where the pool has no labels, give --unlabelled") from None
     agents = with_public_classes(agents, pool)
     pool = with_shared_numbers(pool, agents, options.pool)
     try:

@@ -323,11 +323,12 @@ class Learning:
         if not trouble(None, {**self.rows, "trained": trained}):
             return {}
         true = 1 / (1 + (self.classes - 1) * math.exp(-self.plan.label_epsilon))  # reports without a prior
+        finite = self.test is None or (trained.get("not_finite") or 0) < len(self.test)
         what = f"{self.classes} {'classes' if self.plan.of_classes else 'values'}"
         cause = (
             f"Likeliest cause: noise in the labels, of which {true:.0%} are reported as they are among {what}. Raise "
             "ε, take fewer of them, or give a prior."
-            if true < _MOSTLY and (trained.get("not_finite") or 0) < len(self.test or ())
+            if true < _MOSTLY and finite
             else "Likeliest cause: the learning rate or too few epochs. Try others on public labels."
         )
         return {"likely_cause": cause}

@@ -50,7 +50,7 @@ from sfumato._lazy import torch
 from sfumato._parts import Kinds
 from sfumato._random import RandomSource
 from sfumato.labels.domains import MOST_FOUND
-from sfumato.labels.response import LEAST_EPSILON, LabelResponse, require_epsilon, require_prior
+from sfumato.labels.response import LEAST_EPSILON, LabelResponse, require_epsilon, require_labels, require_prior
 
 if TYPE_CHECKING:
     from sfumato.accounting import DiscreteLaplace, Event
@@ -255,10 +255,10 @@ def label_counts(groups: np.ndarray, labels: np.ndarray, *, groups_count: int, c
     Raises:
         InputError: a group or a label is not one of them.
     """
-    for what, values, count in (("group", groups, groups_count), ("label", labels, classes)):
-        if (wrong := (values < 0) | (values >= count)).any():
-            row = int(wrong.argmax())
-            raise InputError(f"{what}s must be 0 to {count - 1}, got {values[row]} in row {row}")
+    require_labels(labels, classes)
+    if (wrong := (groups < 0) | (groups >= groups_count)).any():
+        row = int(wrong.argmax())
+        raise InputError(f"the group at position {row} must be in 0 … {groups_count - 1}, got {groups[row]}")
     found = np.bincount(groups * classes + labels, minlength=groups_count * classes)
     return found.reshape(groups_count, classes)
 
